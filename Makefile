@@ -1,0 +1,56 @@
+# Everything runs in .venv, which the first call makes. `make help` lists the targets.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.anabranch-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## list the targets
+	@echo "usage: make <target>"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@echo "variables: PYTHON=$(PYTHON) (3.11 or newer), PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS"
+
+# Made once, and again when pyproject.toml changes. An existing .venv is kept and installed into.
+$(INSTALLED): pyproject.toml
+	@test -x $(BIN)/python || { \
+	    $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	        echo "Anabranch needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }; \
+	    echo "==> making $(VENV)"; \
+	    $(PYTHON) -m venv $(VENV); }
+	@echo "==> installing anabranch and its development tools (once, a minute or two)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## run the demonstration
+	@$(BIN)/python -m anabranch.demo $(DEMO_ARGS)
+
+test: lint ## lint, then run the tests and the examples in docstrings
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## check style and types
+	@echo "==> ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --quiet --check . || { echo "some files are not formatted: run 'make format'"; exit 1; }
+	@echo "==> mypy"
+	@$(BIN)/mypy --no-error-summary
+
+format: $(INSTALLED) ## format the code and fix what can be fixed
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## measure how fast programs are divided into paths
+	@$(BIN)/python benchmarks/divide.py $(BENCH_ARGS)
+
+clean: ## remove caches and build output; .venv stays
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	@find . -path ./$(VENV) -prune -o -path ./.git -prune -o -type d -name __pycache__ -exec rm -rf {} +
+	@echo "clean; to make the environment anew as well: rm -rf $(VENV)"

@@ -1,0 +1,177 @@
+"""Addresses for the sites that the user gave no name.
+
+An address says which random choice a site is, in every execution that meets it, so it must come out the same from run
+to run. It is made of the place of the call in the program and of the number of visits to that place: in
+
+    while position > 0:
+        step = ab.sample(dist.Uniform(-1.0, 1.0))
+
+the sites are "step", "step[1]", "step[2]" and so on. The place is counted from the start of the function it is in, so
+that editing one function leaves the addresses of all others as they were.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from numpyro.primitives import Messenger
+
+from anabranch.errors import UnnamedSite
+
+__all__ = ["derive", "execution"]
+
+_CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
+# The fused ones, of Python 3.13, carry two names: that of the store comes first.
+_STORES = {
+    "STORE_FAST",
+    "STORE_NAME",
+    "STORE_DEREF",
+    "STORE_GLOBAL",
+    "STORE_FAST_LOAD_FAST",
+    "STORE_FAST_STORE_FAST",
+}
+# Comprehensions that are functions of their own before Python 3.12, called where they are written.
+_COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
+_ANONYMOUS = _COMPREHENSIONS | {"<lambda>", "<genexpr>"}
+
+
+@dataclass
+class _Execution:
+    """One run of a program: its code, the identities of that and of the nameless functions in it, and the visits."""
+
+    code: CodeType | None
+    own: frozenset[int]
+    visits: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a call stands in its code: the name it is stored under, if any, and line and column."""
+
+    name: str | None
+    line: int
+    column: int
+
+
+_current: ContextVar[_Execution | None] = ContextVar("anabranch_execution", default=None)
+
+
+@contextmanager
+def execution(program: Callable[..., Any]) -> Iterator[None]:
+    """Count visits from zero for the duration of one run of `program`.
+
+    An execution inside another one counts for itself and leaves the outer one's counts alone.
+    """
+    code = _innermost_code(program)
+    # By identity: code objects of different functions that read the same are equal.
+    own = frozenset(id(part) for part in (code, *_nameless_within(code))) if code is not None else frozenset()
+    token = _current.set(_Execution(code, own))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def derive(kind: str, frame: FrameType) -> str:
+    """The address of the site whose statement `frame` is calling now; each call counts as a visit.
+
+    `kind` is the statement ("sample", "observe", ...) and stands in for the name where the value is not assigned to
+    one.
+    """
+    current = _current.get()
+    if current is None:
+        raise UnnamedSite(
+            f"this {kind} statement has no name, and no execution is going on that could give it one",
+            where=f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}",
+            remedy=f"Name the site, as in {kind}('name', ...), or run the program with Anabranch.",
+        )
+    label = _label(kind, frame, current)
+    visit = current.visits[label]
+    current.visits[label] += 1
+    return f"{label}[{visit}]" if visit else label
+
+
+def _label(kind: str, frame: FrameType, current: _Execution) -> str:
+    place = _place(frame.f_code, frame.f_lasti)
+    # A comprehension counts as part of the function around it in every version of Python.
+    home = frame
+    while home.f_code.co_name in _COMPREHENSIONS and home.f_back is not None:
+        home = home.f_back
+    if current.code is not None and id(home.f_code) in current.own:
+        prefix, first_line = "", current.code.co_firstlineno
+    else:
+        prefix, first_line = home.f_code.co_qualname.replace("<locals>.", "") + ".", home.f_code.co_firstlineno
+    return prefix + (place.name or f"{kind}@{place.line - first_line}:{place.column}")
+
+
+@functools.lru_cache(maxsize=4096)
+def _place(code: CodeType, last: int) -> _Place:
+    instructions = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    # While a call is under way, `f_lasti` may point at the inline cache that follows the instruction.
+    here = max((i for i, step in enumerate(instructions) if step.offset <= last), default=0)
+    place = _position(instructions[here], code)
+    name = _stored_name(instructions, here)
+    if name is None:
+        return _Place(None, *place)
+    # The compiler copies some code, that of `finally` for one: the copies share a position and are one call.
+    namesakes = [_position(step, code) for i, step in enumerate(instructions) if _stored_name(instructions, i) == name]
+    number = list(dict.fromkeys(namesakes)).index(place) + 1
+    return _Place(name if number == 1 else f"{name}#{number}", *place)
+
+
+def _stored_name(instructions: list[dis.Instruction], index: int) -> str | None:
+    """The name that the result of the call at `index` is stored under right away."""
+    if instructions[index].opname not in _CALLS or index + 1 == len(instructions):
+        return None
+    store = instructions[index + 1]
+    if store.opname not in _STORES:
+        return None
+    return store.argval[0] if isinstance(store.argval, tuple) else store.argval
+
+
+def _position(instruction: dis.Instruction, code: CodeType) -> tuple[int, int]:
+    positions = instruction.positions
+    line = positions.lineno if positions else None
+    column = positions.col_offset if positions else None
+    # Python can be told to leave columns out (-X no_debug_ranges): then the offset tells the calls of a line apart.
+    return (
+        line if line is not None else code.co_firstlineno,
+        column if column is not None else instruction.offset,
+    )
+
+
+def _nameless_within(code: CodeType) -> Iterator[CodeType]:
+    """The comprehensions and lambdas in `code`, and those in them, but nothing in a named function."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType) and constant.co_name in _ANONYMOUS:
+            yield constant
+            yield from _nameless_within(constant)
+
+
+def _innermost_code(program: Any) -> CodeType | None:
+    """The code the user wrote, under whatever it is wrapped in; None for what is not written in Python."""
+    seen: set[int] = set()
+    while id(program) not in seen:
+        seen.add(id(program))
+        if hasattr(program, "__wrapped__"):
+            program = program.__wrapped__
+        elif isinstance(program, functools.partial):
+            program = program.func
+        elif isinstance(program, Messenger) and program.fn is not None:
+            program = program.fn
+        elif hasattr(program, "__func__"):
+            program = program.__func__
+        elif isinstance(code := getattr(program, "__code__", None), CodeType):
+            return code
+        else:
+            program = type(program).__call__
+    return None

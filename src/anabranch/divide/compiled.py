@@ -1,0 +1,123 @@
+"""The compiled backend: the graphs of a path, under `jit`, over batches of points.
+
+A path has one compiled density, and one with its gradient, each made when first needed. Points are evaluated in blocks
+of one size, so that a path is compiled once whatever the sizes of the populations sent to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anabranch.divide.density import Density
+from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.internals import inside
+from anabranch.divide.recording import Recording
+
+__all__ = ["BLOCK", "Compiled"]
+
+BLOCK = 512
+"""Points per call of the compiled function; a smaller batch is padded to it."""
+
+
+class Compiled:
+    """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
+
+    has_gradient = True
+
+    def __init__(self, recordings: Sequence[Recording]) -> None:
+        self.densities = [Density(recording) for recording in recordings]
+
+    @property
+    def dim(self) -> int:
+        return self.densities[0].dim
+
+    def evaluate(self, points: np.ndarray) -> Evaluation:
+        return Evaluation(*_in_blocks(self._function, points))
+
+    def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
+        parts = [density.at(points) for density in self.densities]
+        return Evaluation(*_chosen(parts, np))
+
+    def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
+        *values, gradient = _in_blocks(self._gradient, points, inverse_temperature)
+        return Evaluation(*values), gradient
+
+    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
+        """For each decision sequence: the points it holds at, and sites, deterministics and result there."""
+        out = []
+        for density in self.densities:
+            holds = density.at(points)[3] if len(self.densities) > 1 else np.ones(len(points), bool)
+            if not holds.any():
+                continue
+            recording = density.recording
+            values, (deterministics, result) = density.named(
+                points[holds], (recording.deterministics, recording.result)
+            )
+            out.append((np.flatnonzero(holds), values, deterministics, result))
+        return out
+
+    def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The points with these values; where the sequences have different transforms, by the one that holds."""
+        first = self.densities[0].points(values)
+        for density in self.densities[1:]:
+            points = density.points(values)
+            first = np.where(density.at(points)[3][:, None], points, first)
+        return first
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        def at_point(point: Any) -> tuple[Any, ...]:
+            return _chosen([density.traced(point) for density in self.densities], jnp)
+
+        return jax.jit(jax.vmap(at_point))
+
+    @cached_property
+    def _gradient(self) -> Callable[..., Any]:
+        def of_density(density: Density, point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
+            def tempered(point: Any) -> tuple[Any, Any]:
+                prior, likelihood, jacobian, holds = density.traced(point)
+                return prior + inverse_temperature * likelihood, (prior, likelihood, jacobian, holds)
+
+            (_, values), gradient = jax.value_and_grad(tempered, has_aux=True)(point)
+            return (*values[:3], gradient, values[3])
+
+        def at_point(point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
+            parts = [of_density(density, point, inverse_temperature) for density in self.densities]
+            *values, gradient, holds = _chosen(parts, jnp)
+            return (*values, holds, gradient)
+
+        return jax.jit(jax.vmap(at_point, in_axes=(0, None)))
+
+
+def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
+    """The values of the part whose guards hold; the last of each part says whether they do.
+
+    Selected, never multiplied: what a sequence computes where it does not hold may be NaN.
+    """
+    *values, inside = parts[0]
+    for *others, holds in parts[1:]:
+        values = [numpy.where(_column(holds, a), b, a) for a, b in zip(values, others, strict=True)]
+        inside = inside | holds
+    return (*values, inside)
+
+
+def _column(holds: Any, like: Any) -> Any:
+    return holds.reshape(holds.shape + (1,) * (like.ndim - holds.ndim))
+
+
+def _in_blocks(function: Callable[..., Any], points: np.ndarray, *args: Any) -> list[np.ndarray]:
+    n = len(points)
+    blocks = []
+    with inside():
+        for start in range(0, max(n, 1), BLOCK):
+            block = points[start : start + BLOCK]
+            if len(block) < BLOCK:
+                block = np.concatenate([block, np.zeros((BLOCK - len(block), points.shape[1]))])
+            blocks.append(function(block, *args))
+        return [np.concatenate([np.asarray(part) for part in column])[:n] for column in zip(*blocks, strict=True)]

@@ -1,0 +1,168 @@
+"""The density of one decision sequence, in unconstrained coordinates.
+
+γ_k(x) = Π_i f(x_i | η_i) Π_j g(y_j | φ_j) · 1[guards hold]                                        (paper, equation 3)
+
+A point is a row of d numbers: the unconstrained coordinates of the continuous sites, and the values of the discrete
+sites that no decision fixed. The graph of the recording is extended by the transforms, their Jacobians, the densities
+and the inverse transforms; from then on everything is evaluation of the graph, over a batch on the host or under `jit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import tree_flatten, tree_unflatten
+from numpyro.distributions import biject_to
+
+from anabranch.divide.graph import Equation, Node, Step, alias
+from anabranch.divide.internals import PathTracer
+from anabranch.divide.recording import Recording, Site, as_input, evaluate, log_prob
+
+__all__ = ["Coordinates", "Density"]
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Where a site is in the row of a point."""
+
+    site: Site
+    columns: slice
+    node: Node
+
+
+class Density:
+    """One recording as functions of a point."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.graph = recording, recording.trace.graph
+        self.coordinates: list[Coordinates] = []
+        # Where the inputs of the graph come from: a site's value follows from its coordinates, or is fixed.
+        self.sources: dict[Node, Step] = {}
+        with recording.trace.current():
+            self.log_jacobian = as_input(self._add_coordinates())
+            self.log_prior = as_input(sum((recording.log_prob(s) for s in recording.sites), jnp.zeros(())))
+            self.log_likelihood = as_input(self._likelihood())
+        self.guards = [(d.node, d.answer) for d in recording.decisions if d.node is not None]
+
+    @property
+    def dim(self) -> int:
+        return self.coordinates[-1].columns.stop if self.coordinates else 0
+
+    def _add_coordinates(self) -> Any:
+        log_jacobian = jnp.zeros(())
+        for site in self.recording.sites:
+            node = site.value.node
+            assert node is not None
+            if site.fixed is not None:
+                self.sources[node] = alias(node, site.fixed)
+                continue
+            point = self.recording.trace.input(site.unconstrained_shape, np.float64)
+            self.coordinates.append(Coordinates(site, slice(self.dim, self.dim + point.size), point.node))
+            if site.discrete:
+                value = jnp.round(point).astype(np.int64)
+            else:
+                transform = biject_to(site.distribution.support)
+                value = transform(point)
+                log_jacobian = log_jacobian + jnp.sum(transform.log_abs_det_jacobian(point, value))
+            self.sources[node] = alias(node, as_input(value))
+        return log_jacobian
+
+    def _likelihood(self) -> Any:
+        terms = [
+            log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
+            for o in self.recording.observations
+        ]
+        return sum(terms, jnp.zeros(()))
+
+    # Evaluation -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        targets = [self.log_prior, self.log_jacobian, self.log_likelihood, *(node for node, _ in self.guards)]
+        return self.graph.schedule(targets, self._point_nodes, self.sources)
+
+    @cached_property
+    def _point_nodes(self) -> dict[Node, None]:
+        return {c.node: None for c in self.coordinates}
+
+    def traced(self, point: Any) -> tuple[Any, Any, Any, Any]:
+        """Log prior, log likelihood, log Jacobian and guard at one point, by JAX: to be compiled."""
+        env = {c.node: point[c.columns].reshape(c.site.unconstrained_shape) for c in self.coordinates}
+        for step in self.steps:
+            assert isinstance(step, Equation)
+            values = step.primitive.bind(*[env[x] if isinstance(x, Node) else x for x in step.inputs], **step.params)
+            env.update(zip(step.outputs, values if step.primitive.multiple_results else [values], strict=True))
+
+        def value(x: Any) -> Any:
+            return env[x] if isinstance(x, Node) else jnp.asarray(x)
+
+        holds = jnp.asarray(True)
+        for node, answer in self.guards:
+            holds = holds & jnp.all(env[node] == answer)
+        jacobian = value(self.log_jacobian)
+        return value(self.log_prior) + jacobian, value(self.log_likelihood), jacobian, holds
+
+    def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The same over a batch of points, on the host: nothing is compiled."""
+        env = self._env(points)
+        evaluate(self.steps, env)
+        n = len(points)
+        holds = np.ones(n, bool)
+        for node, answer in self.guards:
+            holds &= np.all((env[node] == answer).reshape(len(env[node]), -1), axis=1)
+        prior, jacobian, likelihood = (
+            np.broadcast_to(env[x] if isinstance(x, Node) else np.asarray(x), (n,))
+            for x in (self.log_prior, self.log_jacobian, self.log_likelihood)
+        )
+        return prior + jacobian, likelihood, jacobian, holds
+
+    def _env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
+        return {c.node: points[:, c.columns].reshape(len(points), *c.site.unconstrained_shape) for c in self.coordinates}
+
+    # Between points and named values ----------------------------------------------------------------------------
+
+    def named(self, points: np.ndarray, extra: Any = None) -> tuple[dict[str, np.ndarray], Any]:
+        """Every site by name, fixed ones included, and the traced values in `extra` (a pytree), over the points."""
+        leaves, tree = tree_flatten(extra, is_leaf=lambda x: isinstance(x, PathTracer))
+        sites = [site.value.node for site in self.recording.sites]
+        env = self._env(points)
+        wanted = [*sites, *(as_input(leaf) for leaf in leaves)]
+        evaluate(self.graph.schedule(wanted, env, self.sources), env)  # type: ignore[arg-type]
+        n = len(points)
+
+        def batch(x: Node) -> np.ndarray:
+            return np.broadcast_to(env[x], (n, *env[x].shape[1:]))
+
+        values = {site.name: batch(node) for site, node in zip(self.recording.sites, sites, strict=True)}  # type: ignore[arg-type]
+        filled = [batch(x) if isinstance(x, Node) else x for x in map(as_input, leaves)]
+        return values, tree_unflatten(tree, filled)
+
+    def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The points at which the sites have these values."""
+        env: dict[Node, np.ndarray] = {}
+        for site in self.recording.sites:
+            dtype = np.int64 if site.discrete else np.float64
+            env[site.value.node] = np.asarray(values[site.name], dtype)  # type: ignore[index]
+        nodes = self._inverses
+        wanted = [n for n in nodes if isinstance(n, Node)]
+        evaluate(self.graph.schedule(wanted, env), env)
+        n = max((len(v) for v in env.values()), default=1)
+        rows = [np.broadcast_to(env[x].reshape(len(env[x]), -1), (n, env[x][0].size)) for x in nodes]
+        return np.concatenate(rows, axis=1, dtype=np.float64) if rows else np.zeros((n, 0))
+
+    @cached_property
+    def _inverses(self) -> Sequence[Node]:
+        """For each site of the path the node that computes its coordinates from its value."""
+        nodes = []
+        with self.recording.trace.current():
+            for c in self.coordinates:
+                value = c.site.value
+                if not c.site.discrete:
+                    value = biject_to(c.site.distribution.support).inv(value)
+                nodes.append(as_input(value))
+        return nodes

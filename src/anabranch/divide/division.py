@@ -1,0 +1,228 @@
+"""Divide a program: find its paths, and say how much of the prior they hold (paper, sections 4.1 and 6.2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide.path import Path
+from anabranch.divide.recording import Program, Recorder, Recording
+from anabranch.divide.select import selecting
+from anabranch.divide.show import Ending, draw_tree
+from anabranch.divide.simulate import Given
+from anabranch.divide.tree import Fork, Script, Tree, not_a_function
+
+__all__ = ["Division", "Executions", "divide"]
+
+logger = logging.getLogger("anabranch")
+
+
+SELECT_ABOVE, INTERPRET_ABOVE = 8, 64
+"""Decision sequences of one path, above which its branches are made selects if they can be, else are interpreted."""
+
+
+class _Restart(Exception):
+    """The program was replaced by another form of itself: what was found in the old form counts no more."""
+
+
+@dataclass(frozen=True)
+class Executions:
+    """Executions that took one path (None: they ran beyond the bound on sites).
+
+    `members` are their numbers among all that were asked for; `values()` gives every site by name, one row each.
+    """
+
+    path: Path | None
+    members: np.ndarray
+    values: Callable[[], dict[str, np.ndarray]]
+
+
+def divide(
+    program: Callable[..., Any],
+    *args: Any,
+    executions: int = 1000,
+    seed: int = 0,
+    split: Mapping[str, bool] | Iterable[str] = (),
+    max_sites: int = 10_000,
+    **kwargs: Any,
+) -> Division:
+    """Divide a program into its paths, as met by a number of executions from the prior.
+
+    Args:
+        program: an ordinary Python function over NumPyro distributions.
+        args: its arguments.
+        executions: how many times to execute it from the prior, T_0 in the paper.
+        seed: where every random choice comes from.
+        split: discrete sites to fix to their value in each path, by name, although no decision depends on them; or a
+            mapping in which False keeps a site a variable of the path although one does.
+        max_sites: paths with more sites are not followed; their prior mass is reported as the remainder.
+        kwargs: keyword arguments of the program.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def geometric():
+        ...     n = 0
+        ...     while ab.sample(f"again{n}", dist.Bernoulli(0.5)):
+        ...         n += 1
+        ...     return n
+        >>> division = ab.divide(geometric, executions=100)
+        >>> division.paths[0].description, division.paths[0].prior_probability
+        ('again0 = 0', 0.5)
+    """
+    if not callable(program):
+        raise TypeError(f"program must be a function; got {type(program).__name__}")
+    if executions < 1:
+        raise ValueError(f"executions must be at least 1; got {executions}")
+    if max_sites < 1:
+        raise ValueError(f"max_sites must be at least 1; got {max_sites}")
+    if isinstance(split, str):
+        split = (split,)
+    choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
+    division = Division(Program(program, args, kwargs, choice, max_sites))
+    division.explore(executions, seed)
+    return division
+
+
+class Division:
+    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored."""
+
+    def __init__(self, program: Program) -> None:
+        self._start(program)
+
+    def _start(self, program: Program) -> None:
+        self.program = program
+        self._paths: dict[Any, Path] = {}
+        self._tree = Tree(program, self._found)
+        self._may_select = not program.selecting
+
+    def _tame(self, where: str) -> None:
+        """Go on with a form of the program whose paths are each run as one, if there is one."""
+        program = self.program
+        if self._may_select:
+            self._may_select = False
+            function = selecting(program.function)
+            if function is None:
+                return
+            logger.info("%s: branches on random reals that only assign, as at %s, are run as selects", program.name, where)
+            self._start(replace(program, function=function, selecting=True))
+        else:
+            logger.warning(
+                "%s runs in the interpreter, one Python run per point: its branch on a random real at %s gives more "
+                "than %d decision sequences with the same sites. Write that branch with jnp.where to have it compiled.",
+                program.name, where, INTERPRET_ABOVE,
+            )  # fmt: skip
+            self._start(replace(program, interpreted=True))
+        raise _Restart
+
+    @property
+    def paths(self) -> list[Path]:
+        """The paths found so far, the most probable a priori first."""
+        return sorted(self._paths.values(), key=lambda path: -path.prior_probability)
+
+    @property
+    def python_runs(self) -> int:
+        """How often the program's Python was run: about once per path, not once per execution."""
+        return self._tree.runs
+
+    @property
+    def explored(self) -> float:
+        """The share of prior probability on the paths found; what may be missing is the rest."""
+        return float(sum(path.prior_probability for path in self._paths.values()))
+
+    @property
+    def remainder(self) -> float:
+        """The share of prior probability on executions with more than `max_sites` sites."""
+        return float(sum(f.prior_probability() for f in self._tree.root.leaves() if f.remainder))
+
+    def explore(self, executions: int, seed: int = 0) -> list[Executions]:
+        """Execute the program from the prior, and keep the paths that this finds."""
+        return self._send(executions, seed, Given(), count=True)
+
+    def route(
+        self, values: Mapping[str, Any], seed: int = 0, present: Mapping[str, Any] | None = None
+    ) -> list[Executions]:
+        """Execute the program with these values, by address, each an array with one row per execution.
+
+        Sites without a value, or for which `present` says no, are drawn from the prior. New paths are kept.
+        """
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        sizes = {len(value) for value in arrays.values()}
+        if len(sizes) != 1:
+            raise ValueError(f"values must have one row per execution, the same number for each site; got {sorted(sizes)}")
+        masks = {name: np.asarray(mask, bool) for name, mask in (present or {}).items()}
+        return self._send(sizes.pop(), seed, Given(arrays, masks), count=False)
+
+    def _send(self, n: int, seed: int, given: Given, count: bool) -> list[Executions]:
+        try:
+            arrivals = self._tree.send(n, seed, given, count)
+        except _Restart:
+            return self._send(n, seed, given, count)
+        out = []
+        for arrival in arrivals:
+            path = None if arrival.fork.end is None else self._paths[arrival.fork.end.signature]
+            out.append(Executions(path, arrival.batch.members, arrival.values))
+        return out
+
+    def _found(self, fork: Fork) -> None:
+        end = fork.end
+        assert end is not None
+        recording = end if isinstance(end, Recording) else end.recording
+        if not recording.sites:
+            raise errors.NoRandomVariables(
+                f"{self.program.name} draws no random variable",
+                remedy="Add a sample statement, or check that the sites are not hidden by a handler such as block",
+            )
+        if not self._paths:
+            self._check_repeatable(fork)
+        path = self._paths.get(end.signature)
+        if path is None:
+            self._paths[end.signature] = Path(self.program, [end], [fork])
+        else:
+            path.add(fork)
+            limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
+            if len(path.ends) > limit and not path.interpreted:
+                self._tame(path.last_question)
+
+    def _check_repeatable(self, fork: Fork) -> None:
+        """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
+        if isinstance(fork.end, Recording):
+            again = Recorder(self.program, Script([d.answer for d in fork.end.decisions])).run()
+            if again.fingerprint != fork.end.fingerprint:
+                raise not_a_function(fork.end, again)
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self.paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def tree(self, limit: int = 40) -> str:
+        """The tree of decisions as text, its `limit` most probable ends."""
+        return draw_tree(repr(self), self._endings(), limit)
+
+    def _endings(self) -> Iterator[Ending]:
+        for fork in self._tree.root.leaves():
+            if isinstance(fork.end, Recording):
+                path = self._paths[fork.end.signature]
+                decisions = tuple(map(str, fork.end.decisions))
+                yield Ending(decisions, _dimensions(path), fork.prior_probability())
+        for path in self._paths.values():
+            if path.interpreted:
+                label = f"{_dimensions(path)}, interpreted"
+                yield Ending((path.description,), label, path.prior_probability)
+        if self.remainder:
+            yield Ending((f"more than {self.program.max_sites} sites",), "not followed", self.remainder)
+
+    def __repr__(self) -> str:
+        remainder = f", {self.remainder:.3g} beyond {self.program.max_sites} sites" if self.remainder else ""
+        count = f"{len(self)} path{'s' if len(self) != 1 else ''}"
+        return f"{self.program.name}: {count}, {self.explored:.4g} of the prior explored{remainder}"
+
+
+def _dimensions(path: Path) -> str:
+    return f"{path.dim} dimension{'' if path.dim == 1 else 's'}"

@@ -1,0 +1,44 @@
+"""What a path says of a batch of points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+__all__ = ["Evaluation"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The parts of log γ_k over a batch of points, in unconstrained coordinates.
+
+    Attributes:
+        log_prior: log density of the sites, with the Jacobian of the map from coordinates to values.
+        log_likelihood: log density of the observations and factors.
+        log_jacobian: that Jacobian alone; `log_prior - log_jacobian` is the density of the named values.
+        guard: whether the point lies in this path.
+    """
+
+    log_prior: np.ndarray
+    log_likelihood: np.ndarray
+    log_jacobian: np.ndarray
+    guard: np.ndarray
+
+    @cached_property
+    def invalid(self) -> np.ndarray:
+        """The points of the path whose density is NaN or infinite: a fault of the program, taken as no density."""
+        with np.errstate(invalid="ignore"):
+            total = self.log_prior + self.log_likelihood
+        return self.guard & ~(total < np.inf)
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        return self.guard & ~self.invalid
+
+    @cached_property
+    def log_density(self) -> np.ndarray:
+        """log γ_k: minus infinity outside the path and where the density is no number."""
+        with np.errstate(invalid="ignore"):
+            return np.where(self.inside, self.log_prior + self.log_likelihood, -np.inf)

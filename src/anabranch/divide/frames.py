@@ -1,0 +1,77 @@
+"""Where in the user's program something happened, and the words that stand there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import sys
+import types
+
+__all__ = ["belongs_to_program", "negated", "question", "user_frame", "where"]
+
+_MACHINERY = {"anabranch", "jax", "jaxlib", "numpyro", "numpy", "contextlib", "functools", "opt_einsum"}
+_OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
+    ast.Lt: ast.GtE(), ast.GtE: ast.Lt(), ast.Gt: ast.LtE(), ast.LtE: ast.Gt(), ast.Eq: ast.NotEq(),
+    ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(),
+}  # fmt: skip
+
+
+def user_frame() -> types.FrameType | None:
+    """The innermost frame that belongs to the program, not to the machinery that runs it."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if belongs_to_program(frame):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def belongs_to_program(frame: types.FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] not in _MACHINERY or module.startswith("anabranch.programs")
+
+
+def where(frame: types.FrameType | None) -> str:
+    """`model.py:12`."""
+    if frame is None:
+        return "<unknown>"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def question(frame: types.FrameType | None) -> str:
+    """The source of the expression that is being evaluated in `frame`: `position > 0`."""
+    if frame is None:
+        return "?"
+    return _segment(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=4096)
+def _segment(code: types.CodeType, offset: int) -> str:
+    positions = list(code.co_positions())
+    line, end_line, column, end_column = positions[offset // 2]
+    if line is None or end_line is None or column is None or end_column is None:
+        return "?"
+    lines = [linecache.getline(code.co_filename, i) for i in range(line, end_line + 1)]
+    if not any(lines):
+        return f"question at line {line}"
+    # Columns count bytes of the UTF-8 source.
+    encoded = [text.encode() for text in lines]
+    encoded[-1] = encoded[-1][:end_column]
+    encoded[0] = encoded[0][column:]
+    return " ".join(b"".join(encoded).decode(errors="replace").split())
+
+
+@functools.lru_cache(maxsize=4096)
+def negated(text: str) -> str:
+    """The source of the opposite of a condition: `position > 0` becomes `position <= 0`."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return f"not ({text})"
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
+        return ast.unparse(ast.Compare(tree.left, [_OPPOSITE.get(type(tree.ops[0]), tree.ops[0])], tree.comparators))
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
+        return ast.unparse(tree.operand)
+    return f"not {text}" if isinstance(tree, ast.Name | ast.Call | ast.Subscript | ast.Attribute) else f"not ({text})"

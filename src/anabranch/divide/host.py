@@ -1,0 +1,374 @@
+"""Evaluate recorded JAX primitives over a batch of executions, on the host, with NumPy.
+
+The programs of interest do little arithmetic in each primitive but run through many different ones, so compiling them
+with XLA would cost far more than evaluating them. Every array here has one extra leading axis, the batch: its length is
+the number of executions n, or 1 for a value that is the same in all of them. NumPy's broadcasting then combines the
+two. Results have the values and the dtypes that JAX would give with 64-bit types enabled.
+
+A primitive is evaluated by its rule, ``rule(params, *args)``, found by name in `RULES`; one without a rule is given to
+JAX. Arrays of random keys cannot be NumPy arrays and stay JAX arrays; whatever touches them goes to JAX too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from anabranch.divide import host_index, host_linear, host_rules, host_shapes
+from anabranch.divide.host_rules import Array, Condition, Params, Rule, batch_size, spread
+
+__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]
+
+AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
+
+
+def apply(primitive: core.Primitive, params: Params, args: Sequence[Array]) -> list[Array]:
+    """Evaluate one primitive over the batch; a list of its outputs, even when there is only one."""
+    rule = _rule(primitive, params)
+    if rule is None or (_include_keys(args) and primitive.name not in _CALL_BODIES):
+        return _apply_with_jax(primitive, params, args)
+    with np.errstate(all="ignore"):
+        result = rule(params, *args)
+    return list(result) if primitive.multiple_results else [result]
+
+
+def evaluate_jaxpr(jaxpr: core.ClosedJaxpr, args: Sequence[Array]) -> list[Array]:
+    """Evaluate a whole jaxpr over the batch."""
+    with np.errstate(all="ignore"):
+        return _run(jaxpr, args)
+
+
+def supports(primitive: core.Primitive, params: Params) -> bool:
+    """Whether the primitive, and every one in jaxprs inside it, has a rule, so that XLA will not be needed."""
+    return _rule(primitive, params) is not None and all(map(_supports_jaxpr, core.jaxprs_in_params(params)))
+
+
+_supported: WeakKeyDictionary[core.Jaxpr, bool] = WeakKeyDictionary()
+
+
+def _supports_jaxpr(jaxpr: core.Jaxpr) -> bool:
+    known = _supported.get(jaxpr)
+    if known is None:
+        known = _supported[jaxpr] = all(supports(eqn.primitive, eqn.params) for eqn in jaxpr.eqns)
+    return known
+
+
+def _rule(primitive: core.Primitive, params: Params) -> Rule | None:
+    condition = _CONDITIONS.get(primitive.name)
+    return RULES.get(primitive.name) if condition is None or condition(params) else None
+
+
+# --- Primitives without a rule ---------------------------------------------------------------------------------------
+
+
+def _is_key(array: Any) -> bool:
+    """Whether an array, or the abstract value of one, has random keys for elements."""
+    return jnp.issubdtype(array.dtype, jax.dtypes.extended)
+
+
+def _include_keys(args: Sequence[Any]) -> bool:
+    for a in args:  # a loop, because this is done for every primitive and a generator takes several times as long
+        if type(a) is not np.ndarray:
+            return True
+    return False
+
+
+def _from_jax(array: jax.Array) -> Any:
+    return array if _is_key(array) else np.asarray(array)
+
+
+def _padded(array: Any, size: int) -> Any:
+    """The array with its last row repeated, so that batches of many sizes share one compiled program."""
+    return array[np.minimum(np.arange(size), array.shape[0] - 1)]
+
+
+def _apply_with_jax(primitive: core.Primitive, params: Params, args: Sequence[Any]) -> list[Any]:
+    bind = partial(primitive.bind, **primitive.get_bind_params(dict(params)))
+    batch = batch_size(args)
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        if batch == 1:
+            outputs = bind(*[a[0] for a in args])
+        else:
+            size = 1 << (batch - 1).bit_length()
+            axes = [None if a.shape[0] == 1 else 0 for a in args]
+            rows = [a[0] if axis is None else _padded(a, size) for a, axis in zip(args, axes, strict=True)]
+            outputs = jax.vmap(bind, in_axes=axes)(*rows)
+        outputs = [_from_jax(output) for output in (outputs if primitive.multiple_results else [outputs])]
+        return [output[None] if batch == 1 else output[:batch] for output in outputs]
+
+
+def _jax_rule(primitive: core.Primitive) -> Rule:
+    def rule(params: Params, *args: Array) -> Any:
+        outputs = _apply_with_jax(primitive, params, args)
+        return outputs if primitive.multiple_results else outputs[0]
+
+    return rule
+
+
+# --- Jaxprs ----------------------------------------------------------------------------------------------------------
+
+
+class _Step(NamedTuple):
+    rule: Rule
+    params: Params
+    fetch: Callable[[list], Sequence]  # picks the arguments from the values
+    target: int | list[int]  # where the output, or each of several, goes
+
+
+class _Program(NamedTuple):
+    """A jaxpr as a flat list of steps that read and write numbered slots."""
+
+    values: list[Any]  # of constants; None where an argument or a step's output goes
+    steps: list[_Step]
+    outputs: list[int]
+
+
+def _run(jaxpr: AnyJaxpr, args: Sequence[Any]) -> list[Any]:
+    program = _programs.get(jaxpr)
+    if program is None:
+        program = _programs[jaxpr] = _prepare(jaxpr)
+    values = program.values.copy()
+    values[: len(args)] = args
+    for rule, params, fetch, target in program.steps:
+        result = rule(params, *fetch(values))
+        if isinstance(target, int):
+            values[target] = result
+        else:
+            for slot, output in zip(target, result, strict=True):
+                values[slot] = output
+    return [values[slot] for slot in program.outputs]
+
+
+_programs: WeakKeyDictionary[AnyJaxpr, _Program] = WeakKeyDictionary()
+
+
+def _fetcher(slots: Sequence[int]) -> Callable[[list], Sequence]:
+    """A function from the values to the sequence of those in the slots; itemgetter alone gives one value bare."""
+    if len(slots) > 1:
+        return itemgetter(*slots)
+    return itemgetter(slice(slots[0], slots[0] + 1) if slots else slice(0, 0))
+
+
+class _Builder:
+    """Flattens nested calls into one list of steps, and does the work that no argument influences."""
+
+    def __init__(self, argument_count: int) -> None:
+        self.values: list[Any] = [None] * argument_count
+        self.steps: list[tuple[_Step, Sequence[int], bool]] = []  # with the slots it reads, and if it has effects
+
+    def new_slot(self, value: Any = None) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def read(self, slots: dict[core.Var, int], atom: core.Var | core.Literal) -> int:
+        if isinstance(atom, core.Literal):
+            aval: Any = atom.aval
+            return self.new_slot(np.asarray(atom.val, dtype=aval.dtype)[None])
+        return slots[atom]
+
+    def inline(self, jaxpr: AnyJaxpr, arguments: Sequence[int]) -> list[int]:
+        """Add the steps of a jaxpr whose arguments are in the given slots; the slots of its outputs."""
+        consts = getattr(jaxpr, "consts", ())
+        body = getattr(jaxpr, "jaxpr", jaxpr)
+        slots = dict(zip(body.invars, arguments, strict=True))
+        for variable, const in zip(body.constvars, consts, strict=True):
+            slots[variable] = self.new_slot((const if _is_key(variable.aval) else np.asarray(const))[None])
+        for eqn in body.eqns:
+            inputs = [self.read(slots, atom) for atom in eqn.invars]
+            slots.update(zip(eqn.outvars, self.add(eqn, inputs), strict=True))
+        return [self.read(slots, atom) for atom in body.outvars]
+
+    def add(self, eqn: core.JaxprEqn, inputs: Sequence[int]) -> list[int]:
+        """Add what computes an equation's outputs from the given slots; the slots of the outputs."""
+        name, params = eqn.primitive.name, eqn.params
+        if name in _CALL_BODIES:
+            return self.inline(params[_CALL_BODIES[name]], inputs)
+        if name == "cond" and self.values[inputs[0]] is not None:
+            return self.inline(params["branches"][int(self.values[inputs[0]][0])], inputs[1:])
+        rule = _rule(eqn.primitive, params)
+        if rule is None or any(_is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+            rule = _jax_rule(eqn.primitive)
+        elif name not in _CONTROL_FLOW and all(self.values[slot] is not None for slot in inputs):
+            result = rule(params, *[self.values[slot] for slot in inputs])
+            return [self.new_slot(output) for output in (result if eqn.primitive.multiple_results else [result])]
+        outputs = [self.new_slot() for _ in eqn.outvars]
+        target = outputs if eqn.primitive.multiple_results else outputs[0]
+        self.steps.append((_Step(rule, params, _fetcher(inputs), target), inputs, bool(eqn.effects)))
+        return outputs
+
+    def needed_steps(self, outputs: Sequence[int]) -> list[_Step]:
+        needed, kept = set(outputs), []
+        for step, inputs, has_effects in reversed(self.steps):
+            targets = step.target if isinstance(step.target, list) else [step.target]
+            if has_effects or not needed.isdisjoint(targets):
+                needed.update(inputs)
+                kept.append(step)
+        return kept[::-1]
+
+
+def _prepare(jaxpr: AnyJaxpr) -> _Program:
+    argument_count = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
+    builder = _Builder(argument_count)
+    outputs = builder.inline(jaxpr, range(argument_count))
+    return _Program(builder.values, builder.needed_steps(outputs), outputs)
+
+
+# --- Calls and control flow ------------------------------------------------------------------------------------------
+
+
+def _call(body: str) -> Rule:
+    def rule(params: Params, *args: Array) -> Any:
+        return _run(params[body], args)
+
+    return rule
+
+
+def _rows(arrays: Sequence[Array], rows: Array) -> list[Array]:
+    """Some executions of a batch; what is the same in all executions stays so."""
+    return [a if a.shape[0] == 1 else a[rows] for a in arrays]
+
+
+def _cond(params: Params, index: Array, *args: Array) -> list[Array]:
+    branches = params["branches"]
+    taken = np.unique(index)
+    if len(taken) == 1:
+        return _run(branches[int(taken[0])], args)
+    results = [np.empty((len(index), *aval.shape), aval.dtype) for aval in branches[0].out_avals]
+    for branch in taken:
+        rows = np.flatnonzero(index == branch)
+        for result, output in zip(results, _run(branches[int(branch)], _rows(args, rows)), strict=True):
+            result[rows] = output
+    return results
+
+
+def _cond_condition(params: Params) -> bool:
+    return not any(_is_key(aval) for aval in params["branches"][0].out_avals)
+
+
+def _while(params: Params, *args: Array) -> list[Array]:
+    """Loop until no execution goes on; those that stop are set aside, so that each does only its own iterations."""
+    first_body_const = params["cond_nconsts"]
+    first_carry = first_body_const + params["body_nconsts"]
+    cond_consts, body_consts = list(args[:first_body_const]), list(args[first_body_const:first_carry])
+    carry = list(args[first_carry:])
+    rows = None  # the executions still running; None until some stop before others
+    results: list[Array] = []
+    while True:
+        (going,) = _run(params["cond_jaxpr"], cond_consts + carry)
+        running = going.reshape(len(going), -1).any(axis=1)
+        if not running.any():
+            break
+        if not running.all():
+            if rows is None:
+                rows = np.arange(len(running))
+                results = [np.empty((len(running), *a.shape[1:]), a.dtype) for a in carry]
+            for result, value in zip(results, carry, strict=True):
+                result[rows[~running]] = spread(value, len(running))[~running]
+            rows, going = rows[running], going[running]
+            cond_consts, body_consts, carry = (_rows(part, running) for part in (cond_consts, body_consts, carry))
+        carry = _advance(going, carry, _run(params["body_jaxpr"], body_consts + carry))
+    if rows is None:
+        return carry
+    for result, value in zip(results, carry, strict=True):
+        result[rows] = value
+    return results
+
+
+def _advance(going: Array, carry: list[Array], following: list[Array]) -> list[Array]:
+    """The next carry of a while loop. One that JAX itself vectorised has an array of predicates, each for a part."""
+    if going.ndim == 1:
+        return following
+    return [
+        np.where(going.reshape(going.shape + (1,) * (new.ndim - going.ndim)), new, old)
+        for old, new in zip(carry, following, strict=True)
+    ]
+
+
+def _scan(params: Params, *args: Array) -> list[Array]:
+    jaxpr, length = params["jaxpr"], params["length"]
+    first_carry = params["num_consts"]
+    first_input = first_carry + params["num_carry"]
+    consts, carry, inputs = list(args[:first_carry]), list(args[first_carry:first_input]), args[first_input:]
+    collected = []
+    for i in reversed(range(length)) if params["reverse"] else range(length):
+        outputs = _run(jaxpr, [*consts, *carry, *[a[:, i] for a in inputs]])
+        carry = outputs[: params["num_carry"]]
+        collected.append(outputs[params["num_carry"] :])
+    if params["reverse"]:
+        collected.reverse()
+    if not collected:
+        avals = jaxpr.out_avals[params["num_carry"] :]
+        return carry + [np.empty((1, 0, *aval.shape), aval.dtype) for aval in avals]
+    return carry + [_stack(values) for values in zip(*collected, strict=True)]
+
+
+def _stack(values: Sequence[Array]) -> Array:
+    size = batch_size(values)  # the first iterations may not depend on the batch yet
+    return np.stack([spread(value, size) for value in values], axis=1)
+
+
+def _scan_condition(params: Params) -> bool:
+    return not any(_is_key(aval) for aval in params["jaxpr"].out_avals)
+
+
+def _custom_linear_solve(params: Params, *args: Array) -> list[Array]:
+    lengths = params["const_lengths"]
+    start = lengths.matvec + lengths.vecmat
+    solve_consts = args[start : start + lengths.solve]
+    return _run(params["jaxprs"].solve, [*solve_consts, *args[sum(lengths) :]])
+
+
+def _platform_index(params: Params) -> Array:
+    """Which of several platform-specific versions to run: the processor's, or else the one for any platform."""
+    platforms = params["platforms"]
+    chosen = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
+    return np.array([chosen], np.int32)
+
+
+# Primitives that only run a jaxpr, and the parameter that holds it.
+_CALL_BODIES = {
+    "call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+}
+
+_CONTROL_FLOW: dict[str, Rule] = {
+    "cond": _cond,
+    "custom_linear_solve": _custom_linear_solve,
+    "scan": _scan,
+    "while": _while,
+}
+
+RULES: dict[str, Rule] = {
+    **host_rules.RULES,
+    **host_shapes.RULES,
+    **host_index.RULES,
+    **host_linear.RULES,
+    **_CONTROL_FLOW,
+    **{name: _call(body) for name, body in _CALL_BODIES.items()},
+    "platform_index": _platform_index,
+}
+
+# For the few rules that do not cover all of a primitive: whether one covers these parameters.
+_CONDITIONS: dict[str, Condition] = {
+    **host_rules.CONDITIONS,
+    **host_index.CONDITIONS,
+    **host_linear.CONDITIONS,
+    "cond": _cond_condition,
+    "scan": _scan_condition,
+}

@@ -1,0 +1,213 @@
+"""NumPy rules for primitives that read or write at computed positions: dynamic slices, gather and scatter.
+
+All of them become one advanced-indexing operation over the whole batch. The index of each operand axis is a start
+position (which may differ per execution) plus an offset inside the window, arranged so that the index arrays broadcast
+to ``(batch, *scattered positions, *window)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.lax import GatherScatterMode
+
+from anabranch.divide.host_rules import Array, Condition, Params, Rule, batch_size, spread
+
+# --- Dynamic slices --------------------------------------------------------------------------------------------------
+
+
+def _window(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Array], batch: int) -> tuple:
+    """Index of a window of the given sizes, moved where needed to lie inside the shape."""
+    rank = len(sizes)
+    if all(start.shape[0] == 1 for start in starts):
+        corners = [min(max(int(s[0]), 0), n - k) for s, n, k in zip(starts, shape, sizes, strict=True)]
+        return (slice(None), *[slice(corner, corner + k) for corner, k in zip(corners, sizes, strict=True)])
+    index = [np.arange(batch).reshape((batch,) + (1,) * rank)]
+    for axis, (start, length, size) in enumerate(zip(starts, shape, sizes, strict=True)):
+        corner = np.clip(start.astype(np.int64), 0, length - size).reshape((-1,) + (1,) * rank)
+        index.append(corner + np.arange(size).reshape((-1,) + (1,) * (rank - 1 - axis)))
+    return tuple(index)
+
+
+def _dynamic_slice(params: Params, operand: Array, *starts: Array) -> Array:
+    batch = batch_size((operand, *starts))
+    index = _window(operand.shape[1:], params["slice_sizes"], starts, batch)
+    return (operand if isinstance(index[0], slice) else spread(operand, batch))[index]
+
+
+def _dynamic_update_slice(params: Params, operand: Array, update: Array, *starts: Array) -> Array:
+    batch = batch_size((operand, update, *starts))
+    result = spread(operand, batch).copy()
+    result[_window(operand.shape[1:], update.shape[1:], starts, batch)] = update
+    return result
+
+
+# --- Gather and scatter ----------------------------------------------------------------------------------------------
+
+
+class _Layout(NamedTuple):
+    """How the axes of an operand are addressed; what depends on the shapes alone."""
+
+    offsets: tuple[Array, ...]  # per indexed axis: positions inside the window, or along a shared batching axis
+    components: tuple[int | None, ...]  # per indexed axis: which component of the index vector moves it
+    limits: Array  # per component of an index vector: the largest start position in bounds
+    indexed_window_rank: int
+    window_rank: int
+
+
+@cache
+def _layout(
+    operand_shape: tuple[int, ...],
+    index_shape: tuple[int, ...],  # without the batch and the index vector
+    sizes: tuple[int, ...],  # of the window, per operand axis
+    dropped: tuple[int, ...],  # operand axes the window does not have
+    start_map: tuple[int, ...],
+    operand_batching: tuple[int, ...],
+    index_batching: tuple[int, ...],
+) -> _Layout:
+    axes = range(len(operand_shape))
+    window_axes = [d for d in axes if d not in dropped and d not in operand_batching]
+    # The last axes, if the window has all of them, need no index.
+    moved = [d for d in axes if d not in window_axes or d in start_map or sizes[d] != operand_shape[d]]
+    indexed = range(max(moved, default=-1) + 1)
+    indexed_window = [d for d in window_axes if d in indexed]
+    offsets = []
+    for d in indexed:
+        shape = [1] * (len(index_shape) + len(indexed_window))
+        if d in operand_batching:
+            shared = index_batching[operand_batching.index(d)]
+            shape[shared] = index_shape[shared]
+        elif d in window_axes:
+            shape[len(index_shape) + indexed_window.index(d)] = sizes[d]
+        offsets.append(np.arange(math.prod(shape)).reshape([1, *shape]))
+    return _Layout(
+        offsets=tuple(offsets),
+        components=tuple(start_map.index(d) if d in start_map else None for d in indexed),
+        limits=np.array([operand_shape[d] - sizes[d] for d in start_map], np.int64),
+        indexed_window_rank=len(indexed_window),
+        window_rank=len(window_axes),
+    )
+
+
+def _positions(layout: _Layout, starts: Array, batch: int) -> tuple[Array, ...]:
+    """The advanced index, given start positions already in bounds."""
+    ones = (1,) * layout.indexed_window_rank
+    index = [np.arange(batch).reshape((batch,) + (1,) * (starts.ndim - 2) + ones)]
+    for offsets, component in zip(layout.offsets, layout.components, strict=True):
+        if component is None:
+            index.append(offsets)
+        else:
+            index.append(starts[..., component].reshape(starts.shape[:-1] + ones) + offsets)
+    return tuple(index)
+
+
+def _in_bounds(layout: _Layout, starts: Array) -> Array:
+    """For each index vector, whether its whole window is inside the operand."""
+    return np.logical_and.reduce((starts >= 0) & (starts <= layout.limits), axis=-1)
+
+
+def _fill_value(dtype: np.dtype, given: Any) -> Any:
+    if given is not None:
+        return given
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.nan
+
+
+def _gather(params: Params, operand: Array, indices: Array) -> Array:
+    numbers = params["dimension_numbers"]
+    layout = _layout(
+        operand.shape[1:],
+        indices.shape[1:-1],
+        tuple(params["slice_sizes"]),
+        tuple(numbers.collapsed_slice_dims),
+        tuple(numbers.start_index_map),
+        tuple(numbers.operand_batching_dims),
+        tuple(numbers.start_indices_batching_dims),
+    )
+    starts = indices.astype(np.int64, copy=False)
+    clipped = np.minimum(np.maximum(starts, 0), layout.limits)
+    # An unbatched operand is left so: its only row serves all executions.
+    result = operand[_positions(layout, clipped, operand.shape[0])]
+    if params["mode"] is GatherScatterMode.FILL_OR_DROP:
+        inside = _in_bounds(layout, starts)
+        if not inside.all():
+            fill = np.asarray(_fill_value(operand.dtype, params["fill_value"])).astype(operand.dtype)
+            result = np.where(inside.reshape(inside.shape + (1,) * layout.window_rank), result, fill)
+    order = _interleaved(result.ndim, tuple(numbers.offset_dims))
+    return result if order is None else result.transpose(order)
+
+
+@cache
+def _interleaved(rank: int, window_dims: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The order of axes that moves the window's, which are last, to where the dimension numbers put them."""
+    order = list(range(rank - len(window_dims)))
+    for axis, place in enumerate(window_dims, len(order)):
+        order.insert(place + 1, axis)
+    return None if order == list(range(rank)) else tuple(order)
+
+
+def _replace(result: Array, index: tuple, values: Array) -> None:
+    result[index] = values
+
+
+def _scatter_with(write: Callable) -> Rule:
+    """A scatter whose ``write(result, index, values)`` combines the updates with what is there."""
+
+    def rule(params: Params, operand: Array, indices: Array, updates: Array) -> Array:
+        numbers = params["dimension_numbers"]
+        dropped = tuple(numbers.inserted_window_dims)
+        batching = tuple(numbers.operand_batching_dims)
+        window_dims = tuple(numbers.update_window_dims)
+        window_sizes = iter([updates.shape[d + 1] for d in window_dims])
+        layout = _layout(
+            operand.shape[1:],
+            indices.shape[1:-1],
+            tuple([1 if d in dropped or d in batching else next(window_sizes) for d in range(operand.ndim - 1)]),
+            dropped,
+            tuple(numbers.scatter_dims_to_operand_dims),
+            batching,
+            tuple(numbers.scatter_indices_batching_dims),
+        )
+        starts = indices.astype(np.int64, copy=False)
+        batch = batch_size((operand, indices, updates))
+        result = spread(operand, batch).copy()
+        values = np.moveaxis(updates, [d + 1 for d in window_dims], range(-len(window_dims), 0))
+        clipped = np.minimum(np.maximum(starts, 0), layout.limits)
+        index = _positions(layout, clipped, batch)
+        if params["mode"] is not GatherScatterMode.CLIP:  # otherwise a window that sticks out is dropped whole
+            inside = _in_bounds(layout, starts)
+            if not inside.all():
+                kept = np.broadcast_to(inside, (batch, *inside.shape[1:]))
+                shape = kept.shape + (1,) * layout.indexed_window_rank
+                extents = np.broadcast_shapes(shape, *[axis.shape for axis in index])
+                index = tuple([np.broadcast_to(axis, extents)[kept] for axis in index])
+                values = spread(values, batch)[kept]
+        write(result, index, values)
+        return result
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "scatter": _scatter_with(_replace),
+    "scatter-add": _scatter_with(np.add.at),
+    "scatter-max": _scatter_with(np.maximum.at),
+    "scatter-min": _scatter_with(np.minimum.at),
+    "scatter-mul": _scatter_with(np.multiply.at),
+    "scatter-sub": _scatter_with(np.subtract.at),
+}
+
+_MODES = {GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS}
+
+CONDITIONS: dict[str, Condition] = {
+    "gather": lambda params: params["mode"] in _MODES,
+    "scatter": lambda params: params["update_jaxpr"] is None,  # otherwise it applies some function in place
+}

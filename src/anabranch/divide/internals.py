@@ -1,0 +1,311 @@
+"""Everything that needs jax's internals, and nothing else.
+
+`PathTrace` is a JAX trace of our own. While it is current, every primitive that the user's program applies comes to
+`process_primitive`, which either computes it at once on the host (all its inputs are known) or records it in a graph.
+`PathTracer` is what the program holds instead of a random value. When Python demands an answer of it (`bool`, `int`,
+an index, a hash, a format), the trace passes the question on to its `decide`.
+
+What is used of `jax._src`, and why:
+
+- `core.Trace`, `core.Tracer`, `core.set_current_trace`: the extension point for custom traces, without a public name.
+- `core.eval_trace`, `core.trace_ctx`: to compute with concrete values while our trace is current, and to notice that
+  some other transformation (`jit`, `vmap`, `grad`) is current instead.
+- `core.concrete_or_error`: jax probes a tracer for a value (and is refused) or demands one (which is a decision).
+  The two arrive by the same method and differ only in the caller.
+- `core.ShapedArray`, `core.typeof`: the types of values.
+- `partial_eval.convert_constvars_jaxpr`: turns values that a custom derivative closes over into arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, SupportsIndex
+
+import jax
+import numpy as np
+from jax._src import core
+from jax._src.interpreters import partial_eval
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from anabranch.divide import host
+from anabranch.divide.graph import Graph, Node
+
+__all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "inside", "is_key"]
+
+
+class LeakedTracer(Exception):
+    """A value of an earlier run of the program turned up in a later one."""
+
+
+class Undecided(BaseException):
+    """A decision was asked for where none may be taken. Not an `Exception`: the program must not catch it."""
+
+
+class TracedElsewhere(Exception):
+    """A decision was asked for while another JAX transformation was tracing."""
+
+
+def _scalar(tracer: PathTracer) -> PathTracer:
+    if tracer.aval.ndim:
+        raise TypeError(f"Only scalar arrays can be converted to Python scalars; got shape {tracer.aval.shape}")
+    return tracer
+
+
+class PathTracer(core.Tracer):
+    """A value of the program under a `PathTrace`.
+
+    `node` is its place in the graph (None for a constant), `known` its value once that is fixed in this path, and
+    `sites` the set of latent sites it depends on, as the bits of an integer.
+    """
+
+    __slots__ = ("known", "node", "sites")
+
+    def __init__(self, trace: PathTrace, aval: Any, node: Node | None, known: np.ndarray | None, sites: int) -> None:
+        self._trace, self.aval, self._line_info = trace, aval, None
+        self.node, self.known, self.sites = node, known, sites
+
+    def concrete(self) -> np.ndarray:
+        """The value in this path: a decision, unless it is known."""
+        return self._trace.concrete(self)
+
+    def splits(self) -> bool:
+        """Whether a decision on this value would fix a discrete site."""
+        return self._trace.recorder.splits(self)
+
+    def _exact(self) -> bool:
+        return not np.issubdtype(self.aval.dtype, np.inexact)
+
+    def __bool__(self) -> bool:
+        if self.aval.size != 1:
+            raise ValueError(f"The truth value of an array of shape {self.aval.shape} is ambiguous: use .any() or .all()")
+        return bool((self if self._exact() else self != 0).concrete())
+
+    def __int__(self) -> int:
+        _scalar(self)
+        return int((self if self._exact() or self.known is not None else self.astype(int)).concrete())
+
+    __trunc__ = __int__
+
+    def __index__(self) -> int:
+        if self.aval.ndim or not self._exact():
+            raise TypeError(f"Only integer scalar arrays can be converted to a scalar index; got {self.aval.str_short()}")
+        return int(self.concrete())
+
+    def __floor__(self) -> int:
+        return int(jax.numpy.floor(self))
+
+    def __ceil__(self) -> int:
+        return int(jax.numpy.ceil(self))
+
+    def __float__(self) -> float:
+        return float(_scalar(self).concrete())
+
+    def __complex__(self) -> complex:
+        return complex(_scalar(self).concrete())
+
+    def __hash__(self) -> int:
+        return hash(_scalar(self).item())
+
+    def __format__(self, spec: str) -> str:
+        value = self.concrete()
+        return format(value.item() if value.ndim == 0 else value, spec)
+
+    def __str__(self) -> str:
+        value = self.concrete()
+        return str(value.item() if value.ndim == 0 else value)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.concrete(), dtype=dtype)
+
+    def item(self, *args: SupportsIndex) -> Any:
+        return self.concrete().item(*args)
+
+    def tolist(self) -> Any:
+        return self.concrete().tolist()
+
+    def to_concrete_value(self) -> np.ndarray | None:
+        if self.known is not None:
+            return self.concrete()
+        demanded = sys._getframe(1).f_code is core.concrete_or_error.__code__
+        return self.concrete() if demanded else None
+
+
+class _InlineCall:
+    """Has the face of a primitive that evaluates a jaxpr, custom derivatives included."""
+
+    name = "closed_call"
+    multiple_results = True
+
+    @staticmethod
+    def bind(*args: Any, call_jaxpr: ClosedJaxpr) -> list[Any]:
+        return jaxpr_as_fun(call_jaxpr)(*args)
+
+
+_INLINE_CALL = _InlineCall()
+
+
+class Decider(Protocol):
+    """What a trace asks of the recorder."""
+
+    def decide(self, tracer: PathTracer) -> np.ndarray: ...
+
+    def asked(self, tracer: PathTracer) -> None: ...
+
+    def splits(self, tracer: PathTracer) -> bool: ...
+
+
+class PathTrace(core.Trace):
+    """Records what the program does with its random values.
+
+    The recorder is told of every demand for a concrete answer: `decide(tracer)` for a value that is not known and must
+    become so, `asked(tracer)` for one that is. `splits(tracer)` says whether a decision would fix a discrete site.
+    """
+
+    __slots__ = ("_may_decide", "graph", "recorder")
+
+    def __init__(self, recorder: Decider) -> None:
+        super().__init__()
+        self.graph, self.recorder, self._may_decide = Graph(), recorder, True
+
+    # What the recorder uses -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Run under this trace, in double precision, leaving the caller's settings as they were."""
+        with jax.enable_x64(True), core.set_current_trace(self):
+            yield
+
+    def is_current(self) -> bool:
+        return core.trace_ctx.trace is self
+
+    def input(self, shape: tuple[int, ...], dtype: Any, sites: int = 0) -> PathTracer:
+        return PathTracer(self, core.ShapedArray(shape, np.dtype(dtype)), self.graph.input(), None, sites)
+
+    def constant(self, value: np.ndarray, sites: int = 0) -> PathTracer:
+        return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value, sites)
+
+    def concrete(self, tracer: PathTracer) -> np.ndarray:
+        if tracer.known is None:
+            if not self.is_current():
+                raise TracedElsewhere
+            if not self._may_decide:
+                raise Undecided
+            with core.set_current_trace(core.eval_trace):
+                tracer.known = self.recorder.decide(tracer)
+        else:
+            self.recorder.asked(tracer)
+        return tracer.known
+
+    @contextlib.contextmanager
+    def undecided(self) -> Iterator[None]:
+        """Within this, a decision raises `Undecided` instead of being taken."""
+        self._may_decide = False
+        try:
+            yield
+        finally:
+            self._may_decide = True
+
+    # What jax asks of a trace -----------------------------------------------------------------------------------
+
+    def stage_value(self, value: Any) -> Any:
+        return value if isinstance(value, PathTracer) else core.eval_trace.stage_value(value)
+
+    def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any], /) -> Any:
+        inputs, sites, known = self._inputs(tracers)
+        if known:
+            return self._fold(primitive, inputs, tracers, params, sites)
+        if primitive.name == "jit":
+            avals = params["jaxpr"].out_avals
+        else:
+            avals, _ = primitive.abstract_eval(*map(_aval, tracers), **params)
+        many = primitive.multiple_results
+        outputs = self._record(primitive, inputs, params, avals if many else [avals], sites)
+        return outputs if many else outputs[0]
+
+    def process_custom_jvp_call(
+        self, primitive: Any, fun: Any, jvp: Any, tracers: Sequence[Any], /, *, symbolic_zeros: bool
+    ) -> Any:
+        return self._custom_call(primitive, (fun, jvp), tracers, {"symbolic_zeros": symbolic_zeros})
+
+    def process_custom_vjp_call(
+        self, primitive: Any, fun: Any, fwd: Any, bwd: Any, tracers: Sequence[Any], /, *, out_trees: Any,
+        symbolic_zeros: bool,
+    ) -> Any:  # fmt: skip
+        params = {"out_trees": out_trees, "symbolic_zeros": symbolic_zeros}
+        return self._custom_call(primitive, (fun, fwd, bwd), tracers, params)
+
+    # How it does it ---------------------------------------------------------------------------------------------
+
+    def _inputs(self, tracers: Sequence[Any]) -> tuple[list[Any], int, bool]:
+        """Nodes and constants for the graph, the sites they depend on, and whether all are constants."""
+        inputs, sites, known = [], 0, True
+        for tracer in tracers:
+            if not isinstance(tracer, PathTracer):
+                inputs.append(tracer)
+                continue
+            if tracer._trace is not self and tracer.known is None:
+                raise LeakedTracer
+            sites |= tracer.sites
+            if tracer.known is None:
+                known = False
+                inputs.append(tracer.node)
+            else:
+                inputs.append(tracer.known)
+        return inputs, sites, known
+
+    def _record(
+        self, primitive: Any, inputs: list[Any], params: dict[str, Any], avals: Sequence[Any], sites: int
+    ) -> list[PathTracer]:
+        nodes = self.graph.record(primitive, params, inputs, len(avals))
+        return [PathTracer(self, aval, node, None, sites) for aval, node in zip(avals, nodes, strict=True)]
+
+    def _fold(
+        self, primitive: Any, inputs: list[Any], tracers: Sequence[Any], params: dict[str, Any], sites: int
+    ) -> Any:
+        """Compute now. On the host where there is a rule, for XLA would compile each primitive for each shape."""
+        if not host.supports(primitive, params) or any(is_key(x) for x in inputs):
+            with core.set_current_trace(core.eval_trace):
+                return primitive.bind(*inputs, **params)
+        values = host.apply(primitive, params, [np.asarray(x)[None] for x in inputs])
+        if primitive.name == "jit":
+            weak = [aval.weak_type for aval in params["jaxpr"].out_avals]
+        elif "weak_type" in params:
+            weak = [params["weak_type"]]
+        else:
+            weak = [bool(tracers) and all(getattr(_aval(t), "weak_type", False) for t in tracers)] * len(values)
+        outputs = []
+        for value, is_weak in zip(values, weak, strict=True):
+            aval = core.ShapedArray(value.shape[1:], value.dtype, weak_type=is_weak)
+            outputs.append(PathTracer(self, aval, None, value[0], sites))
+        return outputs if primitive.multiple_results else outputs[0]
+
+    def _custom_call(self, primitive: Any, functions: tuple[Any, ...], tracers: Sequence[Any], params: Any) -> Any:
+        """A call with a derivative of its own, kept inside the recorded jaxpr so that gradients use it."""
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in map(_aval, tracers)]
+        with core.set_current_trace(core.eval_trace):
+            closed = jax.make_jaxpr(lambda *args: primitive.bind(*args, subfuns=functions, **params))(*shapes)
+        hoisted = ClosedJaxpr(partial_eval.convert_constvars_jaxpr(closed.jaxpr), ())
+        arguments = [*closed.consts, *tracers]
+        inputs, sites, known = self._inputs(arguments)
+        call = {"call_jaxpr": hoisted}
+        if known:
+            return self._fold(_INLINE_CALL, inputs, arguments, call, sites)
+        return self._record(_INLINE_CALL, inputs, call, hoisted.out_avals, sites)
+
+
+def _aval(value: Any) -> Any:
+    return value.aval if isinstance(value, PathTracer) else core.typeof(value)
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value has no NumPy form, as the keys of `jax.random` have none."""
+    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """Compute concretely, in double precision, whatever trace is current."""
+    with jax.enable_x64(True), core.set_current_trace(core.eval_trace):
+        yield

@@ -1,0 +1,285 @@
+"""A path: one straight-line program, with a fixed set of variables (paper, section 4.1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import cloudpickle
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide.compiled import Compiled
+from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.interpret import Execution, Interpreted, interpret
+from anabranch.divide.prior import PriorDraws, draw_within
+from anabranch.divide.recording import Program, Recorder, Recording, support_text
+from anabranch.divide.tree import Fork, Script
+
+__all__ = ["Outcome", "Path", "SiteInfo"]
+
+logger = logging.getLogger("anabranch")
+
+
+class Backend(Protocol):
+    """How the density of a path is computed."""
+
+    has_gradient: bool
+
+    @property
+    def dim(self) -> int: ...
+
+    def evaluate(self, points: np.ndarray) -> Evaluation: ...
+
+    def evaluate_on_host(self, points: np.ndarray) -> Evaluation: ...
+
+    def named(
+        self, points: np.ndarray
+    ) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]: ...
+
+    def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class SiteInfo:
+    """A site of a path, for people to look at. `value` is what a discrete site is fixed to, or None."""
+
+    name: str
+    shape: tuple[int, ...]
+    support: str
+    discrete: bool
+    where: str
+    columns: slice | None
+    value: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Executions by one decision sequence, over the points numbered `index`."""
+
+    index: np.ndarray
+    values: dict[str, np.ndarray]
+    deterministics: dict[str, Any]
+    result: Any
+
+
+class Path:
+    """A straight-line program: every execution that meets the same addresses with the same values fixed.
+
+    Points are rows of `dim` numbers: unconstrained coordinates of the continuous sites, values of the discrete ones.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def coin():
+        ...     if ab.sample("fair", dist.Bernoulli(0.5)):
+        ...         p = 0.5
+        ...     else:
+        ...         p = ab.sample("p", dist.Beta(1.0, 1.0))
+        ...     ab.observe("heads", dist.Binomial(10, p), 9)
+        >>> unfair, fair = sorted(ab.divide(coin).paths, key=lambda path: -path.dim)
+        >>> unfair.description, unfair.dim
+        ('fair = 0', 1)
+        >>> float(unfair.evaluate([[0.0]]).log_density[0].round(4))
+        -6.7044
+    """
+
+    def __init__(self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[Fork] = ()) -> None:
+        self.program = program
+        self.ends, self._forks = list(ends), list(forks)
+        self._probability: float | None = None
+        self.invalid = 0
+        """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
+
+    def add(self, fork: Fork) -> None:
+        """Another decision sequence of this path was found."""
+        assert fork.end is not None
+        self.ends.append(fork.end)
+        self._forks.append(fork)
+        for name in ("_backend", "description"):
+            self.__dict__.pop(name, None)
+
+    # What it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def _first(self) -> Recording:
+        end = self.ends[0]
+        return end.recording if isinstance(end, Execution) else end
+
+    @property
+    def interpreted(self) -> bool:
+        return isinstance(self.ends[0], Execution)
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._backend.has_gradient
+
+    @property
+    def dim(self) -> int:
+        return self._backend.dim
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return self._first.addresses
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """What tells this path from every other."""
+        return self._first.signature
+
+    @cached_property
+    def sites(self) -> tuple[SiteInfo, ...]:
+        out, start = [], 0
+        for site in self._first.sites:
+            columns = None
+            if site.fixed is None:
+                columns = slice(start, start + int(np.prod(site.unconstrained_shape)))
+                start = columns.stop
+            support = support_text(site.distribution.support)
+            out.append(SiteInfo(site.name, site.shape, support, site.discrete, site.where, columns, site.fixed))
+        return tuple(out)
+
+    @cached_property
+    def discrete(self) -> np.ndarray:
+        """Which of the coordinates are values of discrete sites."""
+        mask = np.zeros(self.dim, bool)
+        for site in self.sites:
+            if site.discrete and site.columns is not None:
+                mask[site.columns] = True
+        return mask
+
+    @property
+    def decisions(self) -> tuple[tuple[str, ...], ...]:
+        """The answers that lead here, in words, for each decision sequence of the path."""
+        if self.interpreted:
+            fixed = [f"{s.name} = {s.value.item() if s.value.ndim == 0 else s.value}" for s in self.sites if s.value is not None]
+            return (tuple(fixed),)
+        return tuple(tuple(map(str, end.decisions)) for end in self.ends if isinstance(end, Recording))
+
+    @cached_property
+    def description(self) -> str:
+        """`K = 5`, `position > 0 (walk.py:12)`: what all decision sequences of the path have in common."""
+        first, *others = self.decisions
+        common = [text for text in first if all(text in other for other in others)]
+        text = ", ".join(dict.fromkeys(common)) or ("sites " + ", ".join(self.addresses) if self.interpreted or others else "always")
+        return f"{text} [{len(self.decisions)} decision sequences]" if others else text
+
+    @property
+    def last_question(self) -> str:
+        """Where the program asked the last question on the way here: `model.py:12`."""
+        return self._first.decisions[-1].where if self._first.decisions else "?"
+
+    @property
+    def prior_probability(self) -> float:
+        """The prior probability of the path: exact if it takes only discrete sites with known parameters."""
+        if self._probability is not None:
+            return self._probability
+        return float(sum(fork.prior_probability() for fork in self._forks))
+
+    def __repr__(self) -> str:
+        kind = ", interpreted" if self.interpreted else ""
+        return f"Path({self.description!r}, dim={self.dim}, prior_probability={self.prior_probability:.4g}{kind})"
+
+    # What it computes -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _backend(self) -> Backend:
+        if isinstance(self.ends[0], Execution):
+            return Interpreted(self.program, self.ends[0])
+        return Compiled([end for end in self.ends if isinstance(end, Recording)])
+
+    def evaluate(self, points: Any, *, compile: bool = True) -> Evaluation:
+        """Log prior, log likelihood and guard at each point; `compile=False` computes on the host, for a few points."""
+        points = self._checked(points)
+        backend = self._backend
+        return self._counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
+
+    def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
+        """The same, and the gradient of log prior + inverse_temperature · log likelihood. Discrete columns get 0."""
+        if not isinstance(self._backend, Compiled):
+            raise errors.NoGradient(
+                f"the path ({self.description}) is run by the interpreter, which has no gradient",
+                where=self._first.sites[0].where,
+                remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
+            )
+        evaluation, gradient = self._backend.differentiate(self._checked(points), float(inverse_temperature))
+        return self._counted(evaluation), gradient
+
+    def _counted(self, evaluation: Evaluation) -> Evaluation:
+        count = int(evaluation.invalid.sum())
+        if count and not self.invalid:
+            logger.warning(
+                "the density of the path (%s) is NaN or infinite at %d points; they count as outside it", self.description, count
+            )
+        self.invalid += count
+        return evaluation
+
+    def _checked(self, points: Any) -> np.ndarray:
+        points = np.asarray(points, np.float64)
+        if points.ndim != 2 or points.shape[1] != self.dim:
+            raise ValueError(f"points must have shape (n, {self.dim}), one row for each point; got {points.shape}")
+        return points
+
+    # Between points and executions ------------------------------------------------------------------------------
+
+    def values(self, points: Any) -> dict[str, np.ndarray]:
+        """Every site by name at each point, the fixed ones included."""
+        points = self._checked(points)
+        out: dict[str, np.ndarray] = {}
+        for index, values, _, _ in self._backend.named(points):
+            for name, value in values.items():
+                shape = (len(points), *value.shape[1:])
+                fill = 0 if np.issubdtype(value.dtype, np.integer) else np.nan
+                out.setdefault(name, np.full(shape, fill, value.dtype))[index] = value
+        return out
+
+    def outcomes(self, points: Any) -> list[Outcome]:
+        """Sites, deterministics and the program's return value at each point, by decision sequence."""
+        return [Outcome(*outcome) for outcome in self._backend.named(self._checked(points))]
+
+    def points(self, values: Mapping[str, Any]) -> np.ndarray:
+        """The points at which the sites have these values, each an array with the batch as its first axis."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        for site in self.sites:
+            if site.value is not None:
+                arrays.setdefault(site.name, site.value[None])
+            elif site.name not in arrays:
+                raise ValueError(f"values: site {site.name!r} ({site.where}) is missing")
+            elif arrays[site.name].shape[1:] != site.shape:
+                raise ValueError(
+                    f"values: site {site.name!r} must have shape (n, {', '.join(map(str, site.shape))}); "
+                    f"got {arrays[site.name].shape}"
+                )
+        return self._backend.points({site.name: arrays[site.name] for site in self.sites})
+
+    def prior(self, n: int, seed: int = 0) -> PriorDraws:
+        """Prior draws within the path, with the path's prior probability as those draws estimate it."""
+        return draw_within(self, n, seed)
+
+    # Crossing to another process --------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        ends = [
+            end.values if isinstance(end, Execution) else [decision.answer for decision in end.decisions]
+            for end in self.ends
+        ]
+        # cloudpickle, since programs are often closures, or functions of a notebook.
+        return _rebuild, (cloudpickle.dumps(self.program), ends, self.prior_probability)
+
+
+def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
+    """A path from the program and the decisions of each of its sequences alone."""
+    return Path(program, [Recorder(program, Script.of(list(each))).run() for each in answers])
+
+
+def _rebuild(pickled: bytes, ends: list[Any], probability: float) -> Path:
+    program = cloudpickle.loads(pickled)
+    if ends and isinstance(ends[0], dict):
+        values = ends[0]
+        path = Path(program, [interpret(program, lambda site, _: values[site.name])])
+    else:
+        path = rebuild(program, ends)
+    path._probability = probability
+    return path

@@ -1,0 +1,112 @@
+"""A batch of executions that go through the program together.
+
+A batch holds the values that have been needed so far, over all its members, and computes more of them when a question
+needs more: a site is drawn when something depends on it, and not before.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import biject_to
+
+from anabranch.divide import host
+from anabranch.divide.drawing import draw
+from anabranch.divide.graph import Node
+from anabranch.divide.internals import inside
+from anabranch.divide.recording import Recording, Site
+
+__all__ = ["Batch", "Given"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Values for some sites, by address, for all the executions asked for; the others are drawn from the prior.
+
+    `present[name]`, where there is one, says which executions have that value; the rest draw it.
+    """
+
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    present: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass
+class Batch:
+    """Executions that have gone the same way so far.
+
+    `members` are their numbers among all that were asked for, `key` identifies the way, and `env` holds one array for
+    each node that is known: its first axis is the member, or has length one for what all members share.
+    """
+
+    seed: int
+    given: Given
+    members: np.ndarray
+    key: int = 0
+    stream: int = 0  # tells uses of one seed apart
+    env: dict[Node, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def take(self, index: np.ndarray, key: int) -> Batch:
+        """The members at `index`, on a way of their own."""
+        env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+        return Batch(self.seed, self.given, self.members[index], key, self.stream, env)
+
+    def values(self, recording: Recording, node: Node) -> np.ndarray:
+        """The value of a node for each member (or once, where all share it)."""
+        if node not in self.env:
+            for step in recording.trace.graph.schedule([node], self.env, recording.drawn_from):
+                self._take_step(step)
+        return self.env[node]
+
+    def site_values(self, recording: Recording) -> dict[str, np.ndarray]:
+        """Every site of the recording by name, over the members: drawn now if nothing needed it before."""
+        out = {}
+        for site in recording.sites:
+            value = self.values(recording, site.outputs[0])
+            out[site.name] = np.broadcast_to(value, (len(self), *site.shape))
+        return out
+
+    def _take_step(self, step: Any) -> None:
+        inputs = [self.env[x] if isinstance(x, Node) else np.asarray(x)[None] for x in step.inputs]
+        if isinstance(step, Site):
+            self.env[step.outputs[0]] = self.draw(step, inputs)
+        else:
+            self.env.update(zip(step.outputs, host.apply(step.primitive, step.params, inputs), strict=True))
+
+    def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
+        """The value of a site for each member: given, or drawn from the prior."""
+        value = self.given.values.get(site.name)
+        present = self.given.present.get(site.name)
+        dtype = np.int64 if site.discrete else np.float64
+        if value is not None:
+            value = np.asarray(value, dtype)[self.members]
+            if present is None or present[self.members].all():
+                return value
+        drawn = draw_site(site, parameters, self.generator(site.name), len(self))
+        if value is None or present is None:
+            return drawn
+        return np.where(present[self.members].reshape(-1, *[1] * len(site.shape)), value, drawn)
+
+    def generator(self, address: str) -> np.random.Generator:
+        """Depends on the seed, the address and the way taken, so not on what was explored before."""
+        return np.random.default_rng([self.seed, self.stream, zlib.crc32(address.encode()), self.key])
+
+
+def draw_site(site: Site, parameters: Iterable[np.ndarray], rng: np.random.Generator, n: int) -> np.ndarray:
+    """Prior draws of a site; over a wide range of its coordinates where the prior is improper and has none."""
+    distribution = site.with_parameters(list(parameters))
+    try:
+        return draw(distribution, rng, n)
+    except NotImplementedError:
+        if site.discrete:
+            raise
+        with inside():
+            coordinates = jnp.asarray(rng.uniform(-2, 2, (n, *site.unconstrained_shape)))
+            return np.asarray(biject_to(distribution.support)(coordinates), np.float64)

@@ -1,0 +1,345 @@
+"""The tree of decisions, grown by the executions that are sent through it.
+
+An inner fork is a question of the program; its edges are the answers that have been met. Where every answer is known,
+a batch is split by evaluating the slice of the graph that the question needs, without running any Python. Where a batch
+arrives at a fork that nothing is known of, the program is run once: the largest part of the batch goes along, and the
+others are sent on their way afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide.graph import Node
+from anabranch.divide.interpret import Execution, interpret
+from anabranch.divide.recording import LeavesJax, Program, Recorder, Recording, Site, TooManySites, evaluate
+from anabranch.divide.simulate import Batch, Given
+
+__all__ = ["Arrival", "Fork", "Script", "Tree"]
+
+logger = logging.getLogger("anabranch")
+
+Question = tuple[int | None, int | None]
+"""The number of the site whose value is asked for, or the node of the graph that is."""
+
+
+@dataclass(eq=False)
+class Fork:
+    """A place in the tree.
+
+    It is unexplored until it has a `question`, an `end` (the recording of a whole run), is known to lead beyond the
+    bound on sites (`remainder`), or leads to a part of the program that only the interpreter can run (`interpreted`,
+    whose edges are the paths met rather than answers).
+    """
+
+    parent: Fork | None = None
+    answer_key: Any = None
+    answer: np.ndarray | None = None
+    key: int = 0
+    question: Question | None = None
+    recording: Recording | None = None
+    end: Recording | Execution | None = None
+    remainder: bool = False
+    interpreted: bool = False
+    visits: int = 0
+    children: dict[Any, Fork] = field(default_factory=dict)
+    # For a question about the value of a site: the prior probability of each answer, as a sum and a count.
+    shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
+
+    @property
+    def unexplored(self) -> bool:
+        return self.question is None and self.end is None and not self.remainder and not self.interpreted
+
+    def child(self, answer_key: Any, answer: np.ndarray | None) -> Fork:
+        if answer_key not in self.children:
+            self.children[answer_key] = Fork(self, answer_key, answer, zlib.crc32(repr(answer_key).encode(), self.key))
+        return self.children[answer_key]
+
+    def way(self) -> list[Fork]:
+        """The forks from below the root to here."""
+        way: list[Fork] = []
+        fork = self
+        while fork.parent is not None:
+            way.append(fork)
+            fork = fork.parent
+        return way[::-1]
+
+    def leaves(self) -> Iterator[Fork]:
+        stack = [self]
+        while stack:
+            fork = stack.pop()
+            if not fork.children:
+                yield fork
+            stack.extend(reversed(fork.children.values()))
+
+    def prior_probability(self) -> float:
+        """The prior probability that an execution comes here."""
+        probability, fork = 1.0, self
+        while fork.parent is not None:
+            probability *= fork.parent.probability_of(fork.answer_key)
+            fork = fork.parent
+        return probability
+
+    def probability_of(self, answer_key: Any) -> float:
+        """The prior probability of an answer here, given that an execution comes here.
+
+        Exact where the question is the value of a discrete site whose parameters are known. A guard is estimated by
+        the executions that came by, less a share for the answers never met: the rule of succession for a yes or no,
+        Good and Turing's estimate (the share of answers met once) for more.
+        """
+        if answer_key in self.shares:
+            total, count = self.shares[answer_key]
+            return total / count
+        if not self.visits:
+            return 0.0
+        return self.children[answer_key].visits / self.visits * (1 - self._unmet())
+
+    def _unmet(self) -> float:
+        answers = [fork.answer for fork in self.children.values()]
+        if all(a is not None and a.dtype == bool and a.ndim == 0 for a in answers):
+            return 0.0 if len(answers) == 2 else 1 / (self.visits + 2)
+        return sum(fork.visits == 1 for fork in self.children.values()) / self.visits
+
+
+@dataclass
+class Arrival:
+    """Executions of one batch that ended at the same place: a whole run, or the remainder."""
+
+    fork: Fork
+    batch: Batch
+    execution: Execution | None = None
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Every site by name, over the members."""
+        if self.execution is not None:
+            return {name: np.asarray(value)[None] for name, value in self.execution.values.items()}
+        assert isinstance(self.fork.end, Recording)
+        return self.batch.site_values(self.fork.end)
+
+
+class Tree:
+    """The known part of a program. `on_end` is told of each new end."""
+
+    def __init__(self, program: Program, on_end: Callable[[Fork], None]) -> None:
+        self.program, self.on_end, self.root = program, on_end, Fork(interpreted=program.interpreted)
+        self.runs = 0  # of the program's Python
+        self._said_why = False
+
+    def send(self, n: int, seed: int, given: Given | None = None, count: bool = True) -> list[Arrival]:
+        """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities."""
+        arrivals: list[Arrival] = []
+        waiting = [(self.root, Batch(seed, given or Given(), np.arange(n)))]
+        while waiting:
+            fork, batch = waiting.pop()
+            fork.visits += len(batch) if count else 0
+            if fork.unexplored:
+                fork, batch = self._run(fork, batch, waiting, count)
+            if fork.interpreted:
+                arrivals.extend(self._interpret(fork, batch, count))
+            elif fork.question is not None:
+                self._split(fork, batch, waiting, count)
+            else:
+                arrivals.append(Arrival(fork, batch))
+        return arrivals
+
+    def _run(self, fork: Fork, batch: Batch, waiting: list[Any], count: bool) -> tuple[Fork, Batch]:
+        """Run the program through unknown territory, with the largest part of the batch at each question."""
+        scout = _Scout(fork, batch, waiting, count)
+        self.runs += 1
+        recorder = Recorder(self.program, scout)
+        try:
+            scout.fork.end = recorder.run()
+            self.on_end(scout.fork)
+        except LeavesJax as left:
+            scout.fork.interpreted = True
+            self._say_why_interpreted(left)
+        except TooManySites:
+            scout.fork.remainder = True
+        for place, site, members in scout.site_questions:
+            _add_shares(place, site, members, count)
+        return scout.fork, scout.batch
+
+    def _say_why_interpreted(self, left: LeavesJax) -> None:
+        if not self._said_why:
+            self._said_why = True
+            logger.warning(
+                "%s runs in the interpreter, one Python run per point: %s uses a random real outside JAX (%s). "
+                "Write it with jax.numpy to have it compiled.",
+                self.program.name, left.where, left.what,
+            )  # fmt: skip
+
+    def _split(self, fork: Fork, batch: Batch, waiting: list[Any], count: bool) -> None:
+        recording = fork.recording
+        assert recording is not None
+        assert fork.question is not None
+        site = None if fork.question[0] is None else recording.sites[fork.question[0]]
+        node = site.outputs[0] if site is not None else Node(fork.question[1])  # type: ignore[arg-type]
+        for answer, index in _answers(batch.values(recording, node), len(batch)):
+            child = fork.child(answer.tobytes(), answer)
+            waiting.append((child, batch.take(index, child.key)))
+        if site is not None:
+            _add_shares(fork, site, batch, count)
+
+    def _interpret(self, fork: Fork, batch: Batch, count: bool) -> Iterator[Arrival]:
+        known = _drawn_so_far(fork, batch)
+        for row in range(len(batch)):
+            member = batch.take(np.array([row]), fork.key)
+            given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
+            self.runs += 1
+            try:
+                execution = interpret(self.program, _prior_or_given(member, given))
+            except TooManySites:
+                execution = None
+            signature = execution.signature if execution else "remainder"
+            child = fork.child(signature, None)
+            child.visits += 1 if count else 0
+            if execution is None:
+                child.remainder = True
+            elif child.end is None:
+                child.end = execution
+                self.on_end(child)
+            yield Arrival(child, member, execution)
+
+
+class Script:
+    """An oracle that gives the answers it was given, in order."""
+
+    def __init__(self, answers: Sequence[np.ndarray]) -> None:
+        self.answers, self.position = answers, 0
+
+    def assign(self, recording: Recording, site: Site) -> None:
+        return None
+
+    def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
+        return self._choose(recording, (site.index, None), site.outputs[0])
+
+    def choose_answer(self, recording: Recording, node: Node) -> np.ndarray:
+        return self._choose(recording, (None, node), node)
+
+    def _choose(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
+        if self.position == len(self.answers):
+            return self._beyond(recording, question, node)
+        self._check(recording, question)
+        self.position += 1
+        return self.answers[self.position - 1]
+
+    def _check(self, recording: Recording, question: Question) -> None:
+        """Nothing is known of the questions, only the answers."""
+
+    def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
+        raise not_a_function(None, recording)
+
+
+class _Scout(Script):
+    """An oracle that leads a batch: along known answers to a fork, and from there into the unknown."""
+
+    def __init__(self, fork: Fork, batch: Batch, waiting: list[Any], count: bool) -> None:
+        self.way = fork.way()
+        super().__init__([place.answer for place in self.way])  # type: ignore[misc]
+        self.fork, self.batch, self.waiting, self.count = fork, batch, waiting, count
+        self.site_questions: list[tuple[Fork, Site, Batch]] = []
+
+    def _check(self, recording: Recording, question: Question) -> None:
+        asked_at = self.way[self.position].parent
+        assert asked_at is not None
+        if asked_at.question != question or _differs(asked_at.recording, recording):
+            raise not_a_function(asked_at.recording, recording)
+
+    def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
+        fork = self.fork
+        fork.question, fork.recording = question, recording
+        parts = _answers(self.batch.values(recording, node), len(self.batch))
+        if question[0] is not None:
+            self.site_questions.append((fork, recording.sites[question[0]], self.batch))
+        largest = max(range(len(parts)), key=lambda i: len(parts[i][1]))
+        for i, (answer, index) in enumerate(parts):
+            child = fork.child(answer.tobytes(), answer)
+            part = self.batch.take(index, child.key)
+            if i == largest:
+                self.fork, following = child, part
+            else:
+                self.waiting.append((child, part))
+        self.batch = following
+        self.fork.visits += len(following) if self.count else 0
+        assert self.fork.answer is not None
+        return self.fork.answer
+
+
+def _answers(values: np.ndarray, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The distinct answers in a batch, each with the members that give it."""
+    if len(values) == 1:
+        return [(values[0], np.arange(n))]
+    if values.ndim == 1:
+        found, inverse = np.unique(values, return_inverse=True)
+    else:
+        found, inverse = np.unique(values, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    order = np.argsort(inverse, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+    return [(np.asarray(answer), part) for answer, part in zip(found, parts, strict=True)]
+
+
+def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
+    """Add to the probability of each answer what the members' parameters say of it."""
+    recording = fork.recording
+    assert recording is not None
+    value, result = recording.mass_function(site)
+    parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
+    constant = all(len(v) == 1 for v in parameters.values())
+    for answer_key, child in fork.children.items():
+        total, n = fork.shares.get(answer_key, (0.0, 0))
+        if (n and constant) or not (count or constant):
+            continue
+        assert child.answer is not None
+        env = {**parameters, value: child.answer[None]}
+        evaluate(recording.trace.graph.schedule([result], env), env)
+        terms = env[result]
+        fork.shares[answer_key] = (total + float(np.exp(terms).sum()), n + len(terms))
+
+
+def _drawn_so_far(fork: Fork, batch: Batch) -> dict[str, np.ndarray]:
+    """The sites that were needed to come here, by name."""
+    recording = fork.parent.recording if fork.parent is not None else None
+    if recording is None:
+        return {}
+    nodes = {site.outputs[0]: site.name for site in recording.sites}
+    return {nodes[node]: value for node, value in batch.env.items() if node in nodes}
+
+
+def _prior_or_given(member: Batch, given: dict[str, np.ndarray]) -> Callable[[Site, list[np.ndarray]], np.ndarray]:
+    def value(site: Site, parameters: list[np.ndarray]) -> np.ndarray:
+        if site.name in given:
+            return given[site.name]
+        return member.draw(site, parameters)[0]
+
+    return value
+
+
+def _differs(old: Recording | None, new: Recording) -> bool:
+    return old is not None and old.addresses[: len(new.sites)] != new.addresses
+
+
+def not_a_function(old: Recording | None, new: Recording) -> errors.NotAFunction:
+    """The error for a program that does something else when run again with the same decisions."""
+    before = old.addresses if old is not None else ()
+    first = next((i for i, (a, b) in enumerate(zip(before, new.addresses, strict=False)) if a != b), None)
+    site = new.sites[first] if first is not None else (new.sites[-1] if new.sites else None)
+    what = (
+        f"site {before[first]!r} in one run is {site.name!r} in another"
+        if first is not None and site is not None
+        else "the questions that it asks differ from run to run"
+    )
+    return errors.NotAFunction(
+        f"run again with the same decisions ({new.describe()}), the program does something else: {what}",
+        site=site.name if site else None,
+        where=site.where if site else None,
+        remedy="Take every random number from a sample statement, and do not change global state in the program",
+    )
+

@@ -1,0 +1,106 @@
+"""The errors Anabranch raises, all of them subclasses of `AnabranchError`.
+
+Each carries the site and the line of the program it is about, because a message that names neither is of little
+help in a program whose statements run a random number of times.
+"""
+
+from __future__ import annotations
+
+
+class AnabranchError(Exception):
+    """Base of all errors of the library; catch it to handle any of them, and read `remedy` for what to do.
+
+    what:   what went wrong, as a clause without its final period
+    site:   address of the site it went wrong at
+    where:  place in the program, as "file:line"
+    remedy: what the user can do about it, as a full sentence
+    """
+
+    def __init__(
+        self, what: str, *, site: str | None = None, where: str | None = None, remedy: str | None = None
+    ) -> None:
+        # Exceptions are pickled as the class, `args` and `__dict__`: with only `what` among the arguments, the
+        # keyword attributes come back from `__dict__`.
+        super().__init__(what)
+        self.what = what
+        self.site = site
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        sentences = [self._subject() + self.what, self.remedy]
+        return " ".join(_ended(sentence) for sentence in sentences if sentence)
+
+    def _subject(self) -> str:
+        if self.site is not None:
+            place = f" ({self.where})" if self.where else ""
+            return f"site {self.site!r}{place}: "
+        return f"{self.where}: " if self.where else ""
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
+
+
+class UnnamedSite(AnabranchError, LookupError):
+    """Raised when a site without a name is met outside an execution by Anabranch; give the site a name to run the
+    program under plain NumPyro."""
+
+
+class DuplicateAddress(AnabranchError):
+    """Raised when one execution meets the same address twice; give each site its own name (put the loop counter into
+    it, for example), or leave the name out."""
+
+
+class NotAFunction(AnabranchError):
+    """Raised when the program is not a function of its random values: replaying the same decisions met other
+    addresses; remove what else the program depends on, such as global state, a clock or another random generator."""
+
+
+class NoDensity(AnabranchError):
+    """Raised when a site's distribution has no `log_prob`; use a distribution with a density, or compute the value
+    from sites that have one."""
+
+
+class NoTransform(AnabranchError):
+    """Raised when no bijection from the real numbers to the support of a continuous site is known; register one with
+    `numpyro.distributions.biject_to`, or write the site as a transformation of another distribution."""
+
+
+class ObservedShape(AnabranchError):
+    """Raised when the shape of an observed value does not fit the shape of its distribution; reshape the data, or
+    expand the distribution."""
+
+
+class ObservedOutsideSupport(AnabranchError):
+    """Raised when an observed value lies outside the support of its distribution, on every path through it; correct
+    the data or choose a distribution that can produce it."""
+
+
+class NoRandomVariables(AnabranchError):
+    """Raised when the program has no latent random variable to infer; add a `sample` statement."""
+
+
+class DecisionInsideTransformation(AnabranchError):
+    """Raised when the program decides on a random value inside jax.jit, vmap, grad or scan; move the `if` or the loop
+    out of the transformed function, or write it with `jax.numpy.where`."""
+
+
+class SiteInsideTransformation(AnabranchError):
+    """Raised when a `sample` statement is met inside jax.jit, vmap, grad or scan; move the statement out of the
+    transformed function, or draw a vector with `.expand` before it."""
+
+
+class UnsupportedStatement(AnabranchError):
+    """Raised for NumPyro statements that have no meaning here (`numpyro.prng_key`, `contrib.control_flow.scan` and
+    `cond`, a subsampling plate); write plain Python control flow, or use the whole data."""
+
+
+class NoGradient(AnabranchError):
+    """Raised when the gradient of a path is asked for that is run by the interpreter and so has none; use a method
+    that needs no gradients, or write the computation with `jax.numpy`."""
+
+
+class EndlessProgram(AnabranchError):
+    """Raised when the program asks decisions for ever without drawing anything new; make sure that each loop draws a
+    random value or ends by itself."""

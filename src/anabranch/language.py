@@ -1,0 +1,152 @@
+"""The four statements of a program, each a thin front over NumPyro's.
+
+They differ from NumPyro's in two ways. The name may be left out: the address then comes from the place in the program
+(see `anabranch.addresses`). And a wrong argument is refused where it is written. Programs may mix these statements
+with `numpyro.sample` and its kin.
+"""
+
+from __future__ import annotations
+
+import numbers
+import sys
+from types import FrameType
+from typing import Any, overload
+
+import jax
+import numpy as np
+import numpyro
+from jax.typing import ArrayLike
+from numpyro.distributions import Distribution
+
+from anabranch import addresses
+
+__all__ = ["deterministic", "factor", "observe", "sample"]
+
+
+@overload
+def sample(distribution: Distribution, /) -> Any: ...
+@overload
+def sample(name: str, distribution: Distribution, /) -> Any: ...
+def sample(*arguments: Any) -> Any:
+    """Draw a random value: `sample(distribution)` or `sample(name, distribution)`.
+
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.handlers import seed, trace
+    >>> def program():
+    ...     if sample("fair", dist.Bernoulli(0.5)):
+    ...         return 0.5
+    ...     return sample("bias", dist.Beta(2.0, 2.0))
+    >>> sites = trace(seed(program, 0)).get_trace()
+    >>> "bias" in sites or bool(sites["fair"]["value"])
+    True
+    """
+    name, (distribution,) = _split("sample", arguments, "distribution")
+    _check_distribution("sample", distribution)
+    return numpyro.sample(_address("sample", name, sys._getframe(1)), distribution)
+
+
+@overload
+def observe(distribution: Distribution, value: ArrayLike, /) -> None: ...
+@overload
+def observe(name: str, distribution: Distribution, value: ArrayLike, /) -> None: ...
+def observe(*arguments: Any) -> None:
+    """Condition on a value having come from a distribution: `observe(distribution, value)`, with or without a name.
+
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.handlers import seed, trace
+    >>> def program(heads):
+    ...     bias = sample("bias", dist.Beta(2.0, 2.0))
+    ...     observe("heads", dist.Binomial(10, bias), heads)
+    >>> trace(seed(program, 0)).get_trace(7)["heads"]["is_observed"]
+    True
+    """
+    name, (distribution, value) = _split("observe", arguments, "distribution", "value")
+    _check_distribution("observe", distribution)
+    # NumPyro takes None to mean that there is no observation and makes the site latent.
+    _check_number("observe", "value", value)
+    numpyro.sample(_address("observe", name, sys._getframe(1)), distribution, obs=value)
+
+
+@overload
+def factor(log_weight: ArrayLike, /) -> None: ...
+@overload
+def factor(name: str, log_weight: ArrayLike, /) -> None: ...
+def factor(*arguments: Any) -> None:
+    """Multiply the density of the execution by exp(log_weight): `factor(log_weight)`, with or without a name.
+
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.handlers import seed, trace
+    >>> def program():
+    ...     x = sample("x", dist.Normal(0.0, 1.0))
+    ...     factor("near one", -10.0 * (x - 1.0) ** 2)
+    >>> list(trace(seed(program, 0)).get_trace())
+    ['x', 'near one']
+    """
+    name, (log_weight,) = _split("factor", arguments, "log_weight")
+    _check_number("factor", "log_weight", log_weight)
+    numpyro.factor(_address("factor", name, sys._getframe(1)), log_weight)
+
+
+@overload
+def deterministic(value: ArrayLike, /) -> Any: ...
+@overload
+def deterministic(name: str, value: ArrayLike, /) -> Any: ...
+def deterministic(*arguments: Any) -> Any:
+    """Record a computed value next to the random ones and return it: `deterministic(value)`, with or without a name.
+
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.handlers import seed, trace
+    >>> def program():
+    ...     x = sample("x", dist.Normal(0.0, 1.0))
+    ...     return deterministic("square", x**2)
+    >>> sites = trace(seed(program, 0)).get_trace()
+    >>> bool(sites["square"]["value"] == sites["x"]["value"] ** 2)
+    True
+    """
+    name, (value,) = _split("deterministic", arguments, "value")
+    _check_number("deterministic", "value", value)
+    return numpyro.deterministic(_address("deterministic", name, sys._getframe(1)), value)
+
+
+def _split(statement: str, arguments: tuple[Any, ...], *expected: str) -> tuple[str | None, tuple[Any, ...]]:
+    """The name, if there is one, and the other arguments, which must be as many as expected."""
+    name, rest = None, arguments
+    if arguments and isinstance(arguments[0], str):
+        name, rest = arguments[0], arguments[1:]
+    if len(rest) != len(expected):
+        given = ", ".join(map(_described, arguments)) or "nothing"
+        raise TypeError(f"{statement}([name,] {', '.join(expected)}) was given {given}")
+    return name, rest
+
+
+def _address(statement: str, name: str | None, frame: FrameType) -> str:
+    return addresses.derive(statement, frame) if name is None else name
+
+
+def _check_distribution(statement: str, given: Any) -> None:
+    if isinstance(given, Distribution):
+        return
+    hint = ""
+    if isinstance(given, type) and issubclass(given, Distribution):
+        hint = f": write {given.__name__}(...) with its parameters"
+    raise TypeError(
+        f"{statement} expects a distribution of numpyro.distributions, such as Normal(0.0, 1.0), "
+        f"and was given {_described(given)}{hint}"
+    )
+
+
+def _check_number(statement: str, role: str, given: Any) -> None:
+    if isinstance(given, (numbers.Number, np.generic, np.ndarray, jax.Array)) or hasattr(given, "__jax_array__"):
+        return
+    raise TypeError(f"{statement} expects a number or an array as its {role} and was given {_described(given)}")
+
+
+def _described(given: Any) -> str:
+    """What was given, in words: arrays and distributions may print over many lines, so those go by their type."""
+    if given is None:
+        return "None"
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    kind = type(given).__name__
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    return f"{article} {kind}" + (f" ({given!r})" if isinstance(given, (str, int, float)) else "")
