@@ -75,10 +75,11 @@ def _is_key(array: Any) -> bool:
 
 
 def _include_keys(args: Sequence[Any]) -> bool:
-    for a in args:  # a loop, because this is done for every primitive and a generator takes several times as long
-        if type(a) is not np.ndarray:
-            return True
-    return False
+    """Whether some are JAX arrays, as only keys are. Every primitive asks: a loop or generator would take longer."""
+    return not _NUMPY_ONLY.issuperset(map(type, args))
+
+
+_NUMPY_ONLY = frozenset([np.ndarray])
 
 
 def _from_jax(array: jax.Array) -> Any:

@@ -1,0 +1,57 @@
+"""Function induction, section 7.3: the shape of a function from a grammar, and its coefficients.
+
+e -> x | x * x | sin(a e) | a e + b e, with at most three levels and no plus directly below a plus.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+import anabranch as ab
+
+__all__ = ["function_induction", "function_induction_data"]
+
+IDENTITY, SQUARE, SINE, PLUS = range(4)
+
+
+def function_induction(x: Any, y: Any) -> Any:
+    """Observe y at the first points of x with noise 0.5; the function's values at all of them are returned."""
+    f = expression(1, None)
+    ab.observe("y", dist.Normal(f(x[: len(y)]), 0.5), y)
+    return f(x)
+
+
+def expression(depth: int, parent: int | None) -> Callable[[Any], Any]:
+    """A random function. The listing in the paper draws a coefficient that it does not use for x*x, and for a lone x."""
+    if depth == 3:
+        rules = [0.5, 0.5]
+    elif parent == PLUS:
+        rules = [0.35, 0.35, 0.3]
+    else:
+        rules = [0.3, 0.3, 0.2, 0.2]
+    rule = ab.sample(dist.Categorical(np.array(rules)))
+    if rule == IDENTITY:
+        if parent is None:
+            ab.sample("unused", dist.Normal(0.0, 1.0))
+        return lambda x: x
+    if rule == SQUARE:
+        ab.sample(dist.Normal(0.0, 1.0))
+        return lambda x: x * x
+    a = ab.sample(dist.Normal(0.0, 1.0))
+    if rule == SINE:
+        inner = expression(depth + 1, SINE)
+        return lambda x: jnp.sin(a * inner(x))
+    b = ab.sample(dist.Normal(0.0, 1.0))
+    left = expression(depth + 1, PLUS)
+    right = expression(depth + 1, PLUS)
+    return lambda x: a * left(x) + b * right(x)
+
+
+def function_induction_data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """30 points of -x + 2 sin(5 x^2) with noise 0.5."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(-1.5, 1.5, 30))
+    return x, -x + 2 * np.sin(5 * x * x) + 0.5 * rng.standard_normal(30)
