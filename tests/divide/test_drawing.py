@@ -608,6 +608,13 @@ def test_other_transforms_and_truncations_fall_back():
     check_uniform(1 - np.exp(2 - draw(shared(laplace), generator(), 4096)))
 
 
+def test_the_fallback_draws_with_arrays_in_static_data():
+    for _ in range(2):
+        distribution = dist.DirichletMultinomial(np.ones((2, 3)), np.array([3, 40]), total_count_max=40)
+        x = draw(shared(distribution), generator(), 3)
+        np.testing.assert_array_equal(x.sum(axis=-1), [[3, 40]] * 3)
+
+
 def test_few_sizes_are_compiled():
     traced = []
 

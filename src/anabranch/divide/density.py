@@ -9,7 +9,7 @@ and the inverse transforms; from then on everything is evaluation of the graph, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,10 @@ import numpy as np
 from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
-from anabranch.divide.graph import Equation, Node, Step, alias
+from anabranch.divide.graph import Node, Step, alias
 from anabranch.divide.internals import PathTracer
-from anabranch.divide.recording import Recording, Site, as_input, evaluate, log_prob
+from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.recording import Recording, Site, as_input, evaluate, summed
 
 __all__ = ["Coordinates", "Density"]
 
@@ -44,17 +45,17 @@ class Density:
         # Where the inputs of the graph come from: a site's value follows from its coordinates, or is fixed.
         self.sources: dict[Node, Step] = {}
         with recording.trace.current():
-            self.log_jacobian = as_input(self._add_coordinates())
-            self.log_prior = as_input(sum((recording.log_prob(s) for s in recording.sites), jnp.zeros(())))
-            self.log_likelihood = as_input(self._likelihood())
+            self.log_jacobian = [as_input(term) for term in self._add_coordinates()]
+            self.log_prior = [as_input(recording.log_prob(site)) for site in recording.sites]
+            self.log_likelihood = [as_input(recording.log_likelihood(o)) for o in recording.observations]
         self.guards = [(d.node, d.answer) for d in recording.decisions if d.node is not None]
 
     @property
     def dim(self) -> int:
         return self.coordinates[-1].columns.stop if self.coordinates else 0
 
-    def _add_coordinates(self) -> Any:
-        log_jacobian = jnp.zeros(())
+    def _add_coordinates(self) -> Iterator[Any]:
+        """Record the way from a point to the values of the sites; the terms of its log Jacobian come out."""
         for site in self.recording.sites:
             node = site.value.node
             assert node is not None
@@ -68,23 +69,15 @@ class Density:
             else:
                 transform = biject_to(site.distribution.support)
                 value = transform(point)
-                log_jacobian = log_jacobian + jnp.sum(transform.log_abs_det_jacobian(point, value))
+                yield summed(transform.log_abs_det_jacobian(point, value))
             self.sources[node] = alias(node, as_input(value))
-        return log_jacobian
-
-    def _likelihood(self) -> Any:
-        terms = [
-            log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
-            for o in self.recording.observations
-        ]
-        return sum(terms, jnp.zeros(()))
 
     # Evaluation -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def steps(self) -> list[Step]:
-        targets = [self.log_prior, self.log_jacobian, self.log_likelihood, *(node for node, _ in self.guards)]
-        return self.graph.schedule(targets, self._point_nodes, self.sources)
+    def steps(self) -> list[Any]:
+        terms = [*self.log_prior, *self.log_jacobian, *self.log_likelihood]
+        return self.graph.schedule([*terms, *(node for node, _ in self.guards)], self._point_nodes, self.sources)
 
     @cached_property
     def _point_nodes(self) -> dict[Node, None]:
@@ -92,34 +85,35 @@ class Density:
 
     def traced(self, point: Any) -> tuple[Any, Any, Any, Any]:
         """Log prior, log likelihood, log Jacobian and guard at one point, by JAX: to be compiled."""
-        env = {c.node: point[c.columns].reshape(c.site.unconstrained_shape) for c in self.coordinates}
-        for step in self.steps:
-            assert isinstance(step, Equation)
-            values = step.primitive.bind(*[env[x] if isinstance(x, Node) else x for x in step.inputs], **step.params)
-            env.update(zip(step.outputs, values if step.primitive.multiple_results else [values], strict=True))
-
-        def value(x: Any) -> Any:
-            return env[x] if isinstance(x, Node) else jnp.asarray(x)
-
+        lanes = Lanes()
+        for c in self.coordinates:
+            if c.site.unconstrained_shape == ():
+                lanes.packed[c.node] = (point, c.columns.start)
+            else:
+                lanes.values[c.node] = point[c.columns].reshape(c.site.unconstrained_shape)
+        lanes.run(plan(self.graph, self.steps))
         holds = jnp.asarray(True)
         for node, answer in self.guards:
-            holds = holds & jnp.all(env[node] == answer)
-        jacobian = value(self.log_jacobian)
-        return value(self.log_prior) + jacobian, value(self.log_likelihood), jacobian, holds
+            holds = holds & jnp.all(lanes[node] == answer)
+        jacobian = lanes.total(self.log_jacobian)
+        return lanes.total(self.log_prior) + jacobian, lanes.total(self.log_likelihood), jacobian, holds
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The same over a batch of points, on the host: nothing is compiled."""
         env = self._env(points)
         evaluate(self.steps, env)
-        n = len(points)
-        holds = np.ones(n, bool)
+        holds = np.ones(len(points), bool)
         for node, answer in self.guards:
             holds &= np.all((env[node] == answer).reshape(len(env[node]), -1), axis=1)
-        prior, jacobian, likelihood = (
-            np.broadcast_to(env[x] if isinstance(x, Node) else np.asarray(x), (n,))
-            for x in (self.log_prior, self.log_jacobian, self.log_likelihood)
-        )
-        return prior + jacobian, likelihood, jacobian, holds
+
+        def total(terms: Sequence[Any]) -> np.ndarray:
+            out = np.zeros(len(points))
+            for term in terms:
+                out += env[term] if isinstance(term, Node) else term
+            return out
+
+        jacobian = total(self.log_jacobian)
+        return total(self.log_prior) + jacobian, total(self.log_likelihood), jacobian, holds
 
     def _env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
         return {c.node: points[:, c.columns].reshape(len(points), *c.site.unconstrained_shape) for c in self.coordinates}

@@ -287,12 +287,14 @@ def _wrapper(d: Any, rng: Generator, n: int, shape: Shape) -> Array:
     return _draw(d.base_dist, rng, n, shape + tuple(d.base_dist.batch_shape[len(d.batch_shape) :]))
 
 
-@functools.partial(jax.jit, static_argnames=("structure", "axes", "shape", "n"))
-def _sample_rows(seed: jax.Array, leaves: tuple, *, structure: Any, axes: tuple, shape: Shape, n: int) -> jax.Array:
+def _sample_rows(seed: int, rows: tuple, *, structure: Any, axes: tuple, shape: Shape, n: int) -> jax.Array:
     def sample(key: jax.Array, row: tuple) -> jax.Array:
         return jax.tree_util.tree_unflatten(structure, row).expand(shape).sample(key)
 
-    return jax.vmap(sample, in_axes=(0, axes))(jax.random.split(jax.random.key(seed), n), leaves)
+    return jax.vmap(sample, in_axes=(0, axes))(jax.random.split(jax.random.key(seed), n), rows)
+
+
+_sample_rows_compiled = jax.jit(_sample_rows, static_argnames=("structure", "axes", "shape", "n"))
 
 
 def _sample_with_jax(d: dist.Distribution, rng: Generator, n: int, shape: Shape) -> Array:
@@ -303,10 +305,15 @@ def _sample_with_jax(d: dist.Distribution, rng: Generator, n: int, shape: Shape)
     leaves, structure = jax.tree_util.tree_flatten(d)
     axes = tuple(None if len(leaf) == 1 else 0 for leaf in leaves)
     rows = tuple(leaf[0] if axis is None else leaf[row] for leaf, axis in zip(leaves, axes, strict=True))
+    static: dict[str, Any] = {"structure": structure, "axes": axes, "shape": shape, "n": padded}
+    seed = int(rng.integers(2**63))
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         try:
-            seed = rng.integers(2**63)
-            sample = np.asarray(_sample_rows(seed, rows, structure=structure, axes=axes, shape=shape, n=padded))
+            try:
+                sample = np.asarray(_sample_rows_compiled(seed, rows, **static))
+            except ValueError:
+                # Static data that holds arrays, as total counts do, cannot be looked up among what was compiled.
+                sample = np.asarray(_sample_rows(seed, rows, **static))
         except NotImplementedError as error:
             raise NotImplementedError(f"{type(d).__name__} has no sampler") from error
     return sample[:n].astype(_wide(sample.dtype))

@@ -60,22 +60,27 @@ def alias(node: Node, value: Any) -> Equation:
 
 
 class Graph:
-    """Nodes in the order of recording; `producers[node]` is None for an input."""
+    """Nodes in the order of recording, with the type of each; `producers[node]` is None for an input."""
 
     def __init__(self) -> None:
         self.producers: list[Equation | None] = []
+        self.types: list[Any] = []
 
     def __len__(self) -> int:
         return len(self.producers)
 
-    def input(self) -> Node:
+    def input(self, type_: Any) -> Node:
         self.producers.append(None)
+        self.types.append(type_)
         return Node(len(self.producers) - 1)
 
-    def record(self, primitive: Any, params: Mapping[str, Any], inputs: Sequence[Any], count: int) -> Sequence[Node]:
+    def record(
+        self, primitive: Any, params: Mapping[str, Any], inputs: Sequence[Any], types: Sequence[Any]
+    ) -> Sequence[Node]:
         first = len(self.producers)
-        outputs = [Node(i) for i in range(first, first + count)]
-        self.producers.extend([Equation(primitive, params, inputs, outputs)] * count)
+        outputs = [Node(i) for i in range(first, first + len(types))]
+        self.producers.extend([Equation(primitive, params, inputs, outputs)] * len(types))
+        self.types.extend(types)
         return outputs
 
     def schedule(

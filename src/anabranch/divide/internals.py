@@ -213,7 +213,8 @@ class PathTrace(core.Trace):
         return core.trace_ctx.trace is self
 
     def input(self, shape: tuple[int, ...], dtype: Any, sites: int = 0) -> PathTracer:
-        return PathTracer(self, core.ShapedArray(shape, np.dtype(dtype)), self.graph.input(), None, sites)
+        aval = core.ShapedArray(shape, np.dtype(dtype))
+        return PathTracer(self, aval, self.graph.input(aval), None, sites)
 
     def constant(self, value: np.ndarray, sites: int = 0) -> PathTracer:
         return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value, sites)
@@ -268,7 +269,7 @@ class PathTrace(core.Trace):
     # What jax asks of a trace -----------------------------------------------------------------------------------
 
     def stage_value(self, value: Any) -> Any:
-        return value if isinstance(value, PathTracer) else core.eval_trace.stage_value(value)
+        return value if isinstance(value, jax.Array) else self.constant(np.asarray(value))
 
     def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any], /) -> Any:
         inputs, sites, known = self._inputs(tracers)
@@ -316,7 +317,7 @@ class PathTrace(core.Trace):
     def _record(
         self, primitive: Any, inputs: list[Any], params: dict[str, Any], avals: Sequence[Any], sites: int
     ) -> list[PathTracer]:
-        nodes = self.graph.record(primitive, params, inputs, len(avals))
+        nodes = self.graph.record(primitive, params, inputs, avals)
         return [PathTracer(self, aval, node, None, sites) for aval, node in zip(avals, nodes, strict=True)]
 
     def _fold(

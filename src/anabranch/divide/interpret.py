@@ -19,7 +19,7 @@ from numpyro.distributions import biject_to
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer
-from anabranch.divide.recording import Program, Recorder, Recording, Site, TooManySites, as_input, log_prob
+from anabranch.divide.recording import Program, Recorder, Recording, Site, TooManySites, as_input
 
 __all__ = ["Execution", "Interpreted", "interpret"]
 
@@ -142,11 +142,7 @@ class Interpreted:
         recording = run.recording
         jacobian = sum(_log_jacobian(recording, site) for site in recording.free)
         prior = sum(_number(recording.log_prob(site)) for site in recording.sites)
-        with recording.trace.current():
-            likelihood = sum(
-                _number(log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where))
-                for o in recording.observations
-            )
+        likelihood = sum(_number(recording.log_likelihood(o)) for o in recording.observations)
         return prior + jacobian, likelihood, jacobian, True
 
 

@@ -271,7 +271,7 @@ class Path:
 
 def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
     """A path from the program and the decisions of each of its sequences alone."""
-    return Path(program, [Recorder(program, Script.of(list(each))).run() for each in answers])
+    return Path(program, [Recorder(program, Script(list(each))).run() for each in answers])
 
 
 def _rebuild(pickled: bytes, ends: list[Any], probability: float) -> Path:

@@ -221,6 +221,12 @@ class Recording:
                 )
         return self._log_probs[site.index]
 
+    def log_likelihood(self, observation: Observation) -> Any:
+        """The log density of an observation, as a traced scalar."""
+        o = observation
+        with self.trace.current():
+            return log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
+
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of a discrete site as a function of its value: the node of that value, and the result."""
         if site.index not in self._mass_functions:
@@ -536,8 +542,12 @@ def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, nam
         ) from error
     if check_support:
         terms = jnp.where(support_holds(distribution, value), terms, -jnp.inf)
-    total = jnp.sum(terms)
+    total = summed(terms)
     return total if scale is None else scale * total
+
+
+def summed(terms: Any) -> Any:
+    return terms if np.ndim(terms) == 0 else jnp.sum(terms)
 
 
 # Words --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""Run many equations of the same form as one, over an axis of lanes.
+
+A program that draws eighty means one by one records every operation on them eighty times, and XLA's time to compile
+grows with the number of operations, not with their size. Equations that apply the same primitive to values of the same
+types, none depending on another, are therefore packed: one vectorised operation over an axis of lanes. Where the inputs
+of one pack are the outputs of another in the same order, which is the rule, nothing moves in between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anabranch.divide.graph import Equation, Graph, Node
+
+__all__ = ["Lanes", "Pack", "plan"]
+
+_SMALLEST_PACK = 3
+# A loop over lanes would run each until the last is done, and a conditional would take both sides.
+_NOT_PACKED = {"while", "cond", "scan", "pure_callback", "io_callback", "debug_callback"}
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """Equations of the same form, one for each lane."""
+
+    equations: Sequence[Equation]
+
+
+def plan(graph: Graph, steps: Sequence[Equation]) -> list[Equation | Pack]:
+    """The steps in an order in which equations of the same form and depth are together, and packed."""
+    depth: dict[Node, int] = {}
+    groups: dict[Hashable, list[Equation]] = defaultdict(list)
+    for step in steps:
+        level = 1 + max((depth.get(x, 0) for x in step.inputs if isinstance(x, Node)), default=0)
+        for node in step.outputs:
+            depth[node] = level
+        groups[(level, _form(graph, step))].append(step)
+    out: list[Equation | Pack] = []
+    for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
+        if len(group) >= _SMALLEST_PACK and group[0].primitive.name not in _NOT_PACKED:
+            out.append(Pack(group))
+        else:
+            out.extend(group)
+    return out
+
+
+def _form(graph: Graph, step: Equation) -> Hashable:
+    inputs = tuple(graph.types[x] if isinstance(x, Node) else (np.shape(x), _dtype(x)) for x in step.inputs)
+    return (step.primitive, tuple((name, _identity(value)) for name, value in step.params.items()), inputs)
+
+
+def _identity(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
+
+
+def _dtype(value: Any) -> Any:
+    return value.dtype if hasattr(value, "dtype") else type(value)
+
+
+class Lanes:
+    """The values of nodes while a plan is run under JAX: by themselves, or as a lane of a packed array."""
+
+    def __init__(self) -> None:
+        self.values: dict[Node, Any] = {}
+        self.packed: dict[Node, tuple[Any, int]] = {}
+
+    def __getitem__(self, x: Any) -> Any:
+        if not isinstance(x, Node):
+            return x
+        if x not in self.values:
+            array, lane = self.packed[x]
+            self.values[x] = array[lane]
+        return self.values[x]
+
+    def run(self, steps: Sequence[Equation | Pack]) -> None:
+        for step in steps:
+            if isinstance(step, Pack):
+                self._run_pack(step)
+            elif not self._join(step):
+                outputs = step.primitive.bind(*[self[x] for x in step.inputs], **step.params)
+                self.values.update(zip(step.outputs, _listed(step, outputs), strict=True))
+
+    def total(self, terms: Sequence[Any]) -> Any:
+        """The sum of scalars, of a whole packed array at once where they are its lanes."""
+        arrays: dict[int, tuple[Any, list[int]]] = {}
+        rest = jnp.zeros(())
+        for term in terms:
+            if isinstance(term, Node) and term in self.packed:
+                array, lane = self.packed[term]
+                arrays.setdefault(id(array), (array, []))[1].append(lane)
+            else:
+                rest = rest + self[term]
+        for array, lanes in arrays.values():
+            rest = rest + jnp.sum(array if sorted(lanes) == list(range(len(array))) else array[np.array(lanes)])
+        return rest
+
+    def _run_pack(self, pack: Pack) -> None:
+        first = pack.equations[0]
+        columns = list(zip(*(equation.inputs for equation in pack.equations), strict=True))
+        inputs = [self._lanes(column) for column in columns]
+        axes = tuple(0 if many else None for many, _ in inputs)
+        values = [value for _, value in inputs]
+        if any(axis == 0 for axis in axes):
+            outputs = jax.vmap(lambda *args: first.primitive.bind(*args, **first.params), in_axes=axes)(*values)
+        else:  # the same computation in every lane
+            once = _listed(first, first.primitive.bind(*values, **first.params))
+            outputs = [jnp.broadcast_to(x, (len(pack.equations), *x.shape)) for x in once]
+        for position, array in enumerate(outputs if axes.count(0) == 0 else _listed(first, outputs)):
+            for lane, equation in enumerate(pack.equations):
+                self.packed[equation.outputs[position]] = (array, lane)
+
+    def _lanes(self, column: Sequence[Any]) -> tuple[bool, Any]:
+        """One input over the lanes: whether it differs between them, and its value."""
+        head = column[0]
+        if not any(isinstance(x, Node) for x in column):
+            if all(x is head or np.array_equal(x, head, equal_nan=_is_float(head)) for x in column):
+                return False, head
+            return True, np.stack([np.asarray(x) for x in column])
+        if all(isinstance(x, Node) and x == head for x in column):
+            return False, self[head]
+        array = self._one_array(column)
+        if array is not None:
+            return True, array
+        return True, jnp.stack([jnp.asarray(self[x]) for x in column])
+
+    def _join(self, step: Equation) -> bool:
+        """Stack or concatenate the lanes of one array by a reshape, as `jnp.stack` of many sites asks for."""
+        axis = step.params.get({"stack": "axis", "concatenate": "dimension"}.get(step.primitive.name, ""))
+        if axis is None or len(step.inputs) < _SMALLEST_PACK:
+            return False
+        array = self._one_array(step.inputs)
+        if array is None:
+            return False
+        joined = jnp.moveaxis(array, 0, axis)
+        if step.primitive.name == "concatenate":
+            joined = joined.reshape(*joined.shape[:axis], -1, *joined.shape[axis + 2 :])
+        self.values[step.outputs[0]] = joined
+        return True
+
+    def _one_array(self, nodes: Sequence[Any]) -> Any | None:
+        """The nodes as one array over lanes, if they are lanes of one array already."""
+        places = [self.packed.get(x) if isinstance(x, Node) else None for x in nodes]
+        if places[0] is None or any(place is None or place[0] is not places[0][0] for place in places):
+            return None
+        array = places[0][0]
+        lanes = np.array([place[1] for place in places if place is not None])
+        return array if np.array_equal(lanes, np.arange(len(array))) else array[lanes]
+
+
+def _listed(step: Equation, outputs: Any) -> Sequence[Any]:
+    return outputs if step.primitive.multiple_results else [outputs]
+
+
+def _is_float(value: Any) -> bool:
+    return np.issubdtype(np.asarray(value).dtype, np.inexact)
