@@ -19,10 +19,11 @@ import numpy as np
 from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
-from anabranch.divide.graph import Node, Step, alias
-from anabranch.divide.internals import PathTracer
+from anabranch.divide.graph import Node, Step, alias, evaluate
+from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.packing import Lanes, plan
-from anabranch.divide.recording import Recording, Site, as_input, evaluate, summed
+from anabranch.divide.recording import Recording, Site
+from anabranch.divide.terms import summed
 
 __all__ = ["Coordinates", "Density"]
 
@@ -116,7 +117,9 @@ class Density:
         return total(self.log_prior) + jacobian, total(self.log_likelihood), jacobian, holds
 
     def _env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
-        return {c.node: points[:, c.columns].reshape(len(points), *c.site.unconstrained_shape) for c in self.coordinates}
+        return {
+            c.node: points[:, c.columns].reshape(len(points), *c.site.unconstrained_shape) for c in self.coordinates
+        }
 
     # Between points and named values ----------------------------------------------------------------------------
 
@@ -126,13 +129,13 @@ class Density:
         sites = [site.value.node for site in self.recording.sites]
         env = self._env(points)
         wanted = [*sites, *(as_input(leaf) for leaf in leaves)]
-        evaluate(self.graph.schedule(wanted, env, self.sources), env)  # type: ignore[arg-type]
+        evaluate(self.graph.schedule(wanted, env, self.sources), env)
         n = len(points)
 
         def batch(x: Node) -> np.ndarray:
             return np.broadcast_to(env[x], (n, *env[x].shape[1:]))
 
-        values = {site.name: batch(node) for site, node in zip(self.recording.sites, sites, strict=True)}  # type: ignore[arg-type]
+        values = {site.name: batch(node) for site, node in zip(self.recording.sites, sites, strict=True)}
         filled = [batch(x) if isinstance(x, Node) else x for x in map(as_input, leaves)]
         return values, tree_unflatten(tree, filled)
 
@@ -141,7 +144,7 @@ class Density:
         env: dict[Node, np.ndarray] = {}
         for site in self.recording.sites:
             dtype = np.int64 if site.discrete else np.float64
-            env[site.value.node] = np.asarray(values[site.name], dtype)  # type: ignore[index]
+            env[site.value.node] = np.asarray(values[site.name], dtype)
         nodes = self._inverses
         wanted = [n for n in nodes if isinstance(n, Node)]
         evaluate(self.graph.schedule(wanted, env), env)

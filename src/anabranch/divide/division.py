@@ -11,7 +11,8 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Program, Recorder, Recording
+from anabranch.divide.recorder import Recorder
+from anabranch.divide.recording import Program, Recording
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Given
@@ -108,7 +109,9 @@ class Division:
             function = selecting(program.function)
             if function is None:
                 return
-            logger.info("%s: branches on random reals that only assign, as at %s, are run as selects", program.name, where)
+            logger.info(
+                "%s: branches on random reals that only assign, as at %s, are run as selects", program.name, where
+            )
             self._start(replace(program, function=function, selecting=True))
         else:
             logger.warning(
@@ -153,7 +156,9 @@ class Division:
         arrays = {name: np.asarray(value) for name, value in values.items()}
         sizes = {len(value) for value in arrays.values()}
         if len(sizes) != 1:
-            raise ValueError(f"values must have one row per execution, the same number for each site; got {sorted(sizes)}")
+            raise ValueError(
+                f"values must have one row per execution, the same number for each site; got {sorted(sizes)}"
+            )
         masks = {name: np.asarray(mask, bool) for name, mask in (present or {}).items()}
         return self._send(sizes.pop(), seed, Given(arrays, masks), count=False)
 

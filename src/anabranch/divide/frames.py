@@ -9,7 +9,7 @@ import os
 import sys
 import types
 
-__all__ = ["belongs_to_program", "negated", "question", "user_frame", "where"]
+__all__ = ["belongs_to_program", "frame_of", "negated", "question", "user_frame", "where"]
 
 _MACHINERY = {"anabranch", "jax", "jaxlib", "numpyro", "numpy", "contextlib", "functools", "opt_einsum"}
 _OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
@@ -29,6 +29,7 @@ def user_frame() -> types.FrameType | None:
 
 
 def belongs_to_program(frame: types.FrameType) -> bool:
+    """Whether a frame runs the user's code."""
     module = frame.f_globals.get("__name__", "")
     return module.partition(".")[0] not in _MACHINERY or module.startswith("anabranch.programs")
 
@@ -75,3 +76,13 @@ def negated(text: str) -> str:
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
         return ast.unparse(tree.operand)
     return f"not {text}" if isinstance(tree, ast.Name | ast.Call | ast.Subscript | ast.Attribute) else f"not ({text})"
+
+
+def frame_of(error: BaseException) -> types.FrameType | None:
+    """The innermost frame of the user's program in a traceback."""
+    frame, trace = None, error.__traceback__
+    while trace is not None:
+        if belongs_to_program(trace.tb_frame):
+            frame = trace.tb_frame
+        trace = trace.tb_next
+    return frame

@@ -11,7 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Equation", "Graph", "Node", "Step", "alias"]
+import numpy as np
+
+from anabranch.divide import host
+
+__all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate"]
 
 
 class Node(int):
@@ -120,3 +124,10 @@ class Graph:
                     steps.append(step)
                     stack.pop()
         return steps
+
+
+def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
+    """Apply equations on the host. Every array has the batch as its first axis, of length one where it is constant."""
+    for step in steps:
+        values = [env[x] if isinstance(x, Node) else np.asarray(x)[None] for x in step.inputs]
+        env.update(zip(step.outputs, host.apply(step.primitive, step.params, values), strict=True))

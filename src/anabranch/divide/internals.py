@@ -34,7 +34,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from anabranch.divide import host
 from anabranch.divide.graph import Graph, Node
 
-__all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "inside", "is_key"]
+__all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "as_input", "inside", "is_key"]
 
 
 class LeakedTracer(Exception):
@@ -63,6 +63,11 @@ class PathTracer(core.Tracer):
     """
 
     __slots__ = ("known", "node", "sites")
+    _trace: PathTrace
+    aval: Any
+    node: Any  # a Node, or None
+    known: Any  # an array, or None
+    sites: int
 
     def __init__(self, trace: PathTrace, aval: Any, node: Node | None, known: np.ndarray | None, sites: int) -> None:
         self._trace, self.aval, self._line_info = trace, aval, None
@@ -81,18 +86,24 @@ class PathTracer(core.Tracer):
 
     def __bool__(self) -> bool:
         if self.aval.size != 1:
-            raise ValueError(f"The truth value of an array of shape {self.aval.shape} is ambiguous: use .any() or .all()")
-        return bool((self if self._exact() else self != 0).concrete())
+            raise ValueError(
+                f"The truth value of an array of shape {self.aval.shape} is ambiguous: use .any() or .all()"
+            )
+        question: Any = self if self._exact() else self != 0
+        return bool(question.concrete())
 
     def __int__(self) -> int:
         _scalar(self)
-        return int((self if self._exact() or self.known is not None else self.astype(int)).concrete())
+        question: Any = self if self._exact() or self.known is not None else self.astype(int)
+        return int(question.concrete())
 
     __trunc__ = __int__
 
     def __index__(self) -> int:
         if self.aval.ndim or not self._exact():
-            raise TypeError(f"Only integer scalar arrays can be converted to a scalar index; got {self.aval.str_short()}")
+            raise TypeError(
+                f"Only integer scalar arrays can be converted to a scalar index; got {self.aval.str_short()}"
+            )
         return int(self.concrete())
 
     def __floor__(self) -> int:
@@ -107,7 +118,7 @@ class PathTracer(core.Tracer):
     def __complex__(self) -> complex:
         return complex(_scalar(self).concrete())
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # jax's tracers have none
         return hash(_scalar(self).item())
 
     def __format__(self, spec: str) -> str:
@@ -118,7 +129,7 @@ class PathTracer(core.Tracer):
         value = self.concrete()
         return str(value.item() if value.ndim == 0 else value)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, context: None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.concrete(), dtype=dtype)
 
     def item(self, *args: SupportsIndex) -> Any:
@@ -361,6 +372,13 @@ _ARITHMETIC = {lax.add_p, lax.sub_p, lax.mul_p, lax.div_p}
 @functools.cache
 def _scalar_aval(dtype: np.dtype) -> Any:
     return core.ShapedArray((), dtype)
+
+
+def as_input(value: Any) -> Any:
+    """A traced value as an input of the graph: its node, or the constant that it is known to be."""
+    if isinstance(value, PathTracer):
+        return value.node if value.known is None else value.known
+    return value
 
 
 def _aval(value: Any) -> Any:

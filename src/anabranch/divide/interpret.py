@@ -18,8 +18,9 @@ from numpyro.distributions import biject_to
 
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Node
-from anabranch.divide.internals import PathTracer
-from anabranch.divide.recording import Program, Recorder, Recording, Site, TooManySites, as_input
+from anabranch.divide.internals import PathTracer, as_input
+from anabranch.divide.recorder import Recorder, TooManySites
+from anabranch.divide.recording import Program, Recording, Site
 
 __all__ = ["Execution", "Interpreted", "interpret"]
 
@@ -86,9 +87,8 @@ class Interpreted:
         return max((columns.stop for columns in self.columns.values()), default=0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        rows = [self._evaluate_one(self._at(point)) for point in points]
-        columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-        return Evaluation(*(np.array(c, float) for c in columns[:3]), np.array(columns[3], bool))
+        rows = np.array([self._evaluate_one(self._at(point)) for point in points], float).reshape(-1, 4)
+        return Evaluation(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3].astype(bool))
 
     evaluate_on_host = evaluate
 
@@ -97,7 +97,9 @@ class Interpreted:
         for i, point in enumerate(points):
             run = self._run(self._at(point))
             if run is not None:
-                sites, deterministics, result = concrete((run.values, run.recording.deterministics, run.recording.result))
+                sites, deterministics, result = concrete(
+                    (run.values, run.recording.deterministics, run.recording.result)
+                )
                 batched = {name: value[None] for name, value in sites.items()}
                 out.append((np.array([i]), batched, _with_axis(deterministics), _with_axis(result)))
         return out
@@ -107,7 +109,7 @@ class Interpreted:
         out = np.full((n, self.dim), np.nan)
         for i in range(n):
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
-            run = interpret(self.program, lambda site, _, row=row: row[site.name])
+            run = interpret(self.program, _from(row))
             for site in run.recording.sites:
                 if site.name in self.columns:
                     out[i, self.columns[site.name]] = _coordinates(site)
@@ -181,3 +183,7 @@ def _coordinates(site: Site) -> np.ndarray:
         return site.value.known.reshape(-1)
     with site.value._trace.current():
         return np.asarray(as_input(biject_to(site.distribution.support).inv(site.value))).reshape(-1)
+
+
+def _from(values: Mapping[str, np.ndarray]) -> Assign:
+    return lambda site, _: values[site.name]

@@ -16,7 +16,9 @@ from anabranch.divide.compiled import Compiled
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.interpret import Execution, Interpreted, interpret
 from anabranch.divide.prior import PriorDraws, draw_within
-from anabranch.divide.recording import Program, Recorder, Recording, support_text
+from anabranch.divide.recorder import Recorder
+from anabranch.divide.recording import Program, Recording
+from anabranch.divide.terms import support_text
 from anabranch.divide.tree import Fork, Script
 
 __all__ = ["Outcome", "Path", "SiteInfo"]
@@ -36,9 +38,7 @@ class Backend(Protocol):
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation: ...
 
-    def named(
-        self, points: np.ndarray
-    ) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]: ...
+    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]: ...
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray: ...
 
@@ -154,7 +154,11 @@ class Path:
     def decisions(self) -> tuple[tuple[str, ...], ...]:
         """The answers that lead here, in words, for each decision sequence of the path."""
         if self.interpreted:
-            fixed = [f"{s.name} = {s.value.item() if s.value.ndim == 0 else s.value}" for s in self.sites if s.value is not None]
+            fixed = [
+                f"{s.name} = {s.value.item() if s.value.ndim == 0 else s.value}"
+                for s in self.sites
+                if s.value is not None
+            ]
             return (tuple(fixed),)
         return tuple(tuple(map(str, end.decisions)) for end in self.ends if isinstance(end, Recording))
 
@@ -163,7 +167,9 @@ class Path:
         """`K = 5`, `position > 0 (walk.py:12)`: what all decision sequences of the path have in common."""
         first, *others = self.decisions
         common = [text for text in first if all(text in other for other in others)]
-        text = ", ".join(dict.fromkeys(common)) or ("sites " + ", ".join(self.addresses) if self.interpreted or others else "always")
+        text = ", ".join(dict.fromkeys(common)) or (
+            "sites " + ", ".join(self.addresses) if self.interpreted or others else "always"
+        )
         return f"{text} [{len(self.decisions)} decision sequences]" if others else text
 
     @property
@@ -211,7 +217,9 @@ class Path:
         count = int(evaluation.invalid.sum())
         if count and not self.invalid:
             logger.warning(
-                "the density of the path (%s) is NaN or infinite at %d points; they count as outside it", self.description, count
+                "the density of the path (%s) is NaN or infinite at %d points; they count as outside it",
+                self.description,
+                count,
             )
         self.invalid += count
         return evaluation

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch.divide.interpret import Execution, interpret
-from anabranch.divide.recording import Program, Recording, Site, as_input
 from anabranch.divide.graph import Node
+from anabranch.divide.internals import as_input
+from anabranch.divide.interpret import Execution, interpret
+from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
 
 if TYPE_CHECKING:

@@ -186,9 +186,7 @@ class _Rewriter:
                 return _located(_call(_NOT, self.condition(operand)), node)
             case ast.Compare(left=left, ops=ops, comparators=comparators) if len(ops) > 1 and self.pure(node):
                 sides = [left, *comparators]
-                pairs = [
-                    _lambda([], ast.Compare(sides[i], [op], [sides[i + 1]])) for i, op in enumerate(ops)
-                ]
+                pairs = [_lambda([], ast.Compare(sides[i], [op], [sides[i + 1]])) for i, op in enumerate(ops)]
                 return _located(_call(_ALL, *pairs), node)
         return node
 
@@ -260,7 +258,8 @@ def _is_open(test: Any) -> bool:
 
 
 def _merged(test: PathTracer, one: Any, other: Any) -> tuple[Any] | None:
-    if tree_structure(one) != tree_structure(other):
+    structure: Any = tree_structure(one)
+    if structure != tree_structure(other):
         return None
     pairs = list(zip(tree_leaves(one), tree_leaves(other), strict=True))
     if not all(a is b or (_numeric(a) and _numeric(b) and np.shape(a) == np.shape(b)) for a, b in pairs):

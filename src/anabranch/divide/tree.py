@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide.graph import Node
+from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.interpret import Execution, interpret
-from anabranch.divide.recording import LeavesJax, Program, Recorder, Recording, Site, TooManySites, evaluate
+from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
+from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
 
 __all__ = ["Arrival", "Fork", "Script", "Tree"]
@@ -342,4 +343,3 @@ def not_a_function(old: Recording | None, new: Recording) -> errors.NotAFunction
         where=site.where if site else None,
         remedy="Take every random number from a sample statement, and do not change global state in the program",
     )
-

@@ -25,7 +25,7 @@ def function_induction(x: Any, y: Any) -> Any:
 
 
 def expression(depth: int, parent: int | None) -> Callable[[Any], Any]:
-    """A random function. The listing in the paper draws a coefficient that it does not use for x*x, and for a lone x."""
+    """A random function. As in the paper's listing, x * x and a lone x draw a coefficient that they do not use."""
     if depth == 3:
         rules = [0.5, 0.5]
     elif parent == PLUS:

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from anabranch.divide import host_index, host_linear, host_rules, host_shapes
-from anabranch.divide.host_rules import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.divide.host import elementwise, indexing, linear, shapes
+from anabranch.divide.host.elementwise import Array, Condition, Params, Rule, batch_size, spread
 
 __all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]
 
@@ -356,10 +356,10 @@ _CONTROL_FLOW: dict[str, Rule] = {
 }
 
 RULES: dict[str, Rule] = {
-    **host_rules.RULES,
-    **host_shapes.RULES,
-    **host_index.RULES,
-    **host_linear.RULES,
+    **elementwise.RULES,
+    **shapes.RULES,
+    **indexing.RULES,
+    **linear.RULES,
     **_CONTROL_FLOW,
     **{name: _call(body) for name, body in _CALL_BODIES.items()},
     "platform_index": _platform_index,
@@ -367,9 +367,9 @@ RULES: dict[str, Rule] = {
 
 # For the few rules that do not cover all of a primitive: whether one covers these parameters.
 _CONDITIONS: dict[str, Condition] = {
-    **host_rules.CONDITIONS,
-    **host_index.CONDITIONS,
-    **host_linear.CONDITIONS,
+    **elementwise.CONDITIONS,
+    **indexing.CONDITIONS,
+    **linear.CONDITIONS,
     "cond": _cond_condition,
     "scan": _scan_condition,
 }

@@ -1,0 +1,273 @@
+"""Run a program once, and record what it does.
+
+A `Recorder` runs the program under a `PathTrace`. A latent site becomes an input of the graph; an observation and a
+factor become terms of the likelihood. When Python asks a random value for a concrete answer, the recorder first fixes
+the discrete sites that the value depends on (paper, appendix E, "splitting on discrete variables", found here by
+looking at the graph), and if that does not settle the question, keeps the answer as a guard. Which answer to follow is
+the `Oracle`'s to say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.primitives import Messenger
+
+from anabranch import addresses, errors
+from anabranch.divide.frames import frame_of, negated, question, user_frame, where
+from anabranch.divide.graph import Node, evaluate
+from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
+from anabranch.divide.recording import Decision, Program, Recording, Site
+from anabranch.divide.terms import Observation, checked_observation, show_value
+
+__all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
+
+# NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
+_ONE_AT_A_TIME = threading.RLock()
+_QUESTIONS_PER_SITE = 20
+
+
+class LeavesJax(BaseException):
+    """The program needs the value of a random real outside JAX. Not an `Exception`: the program must not catch it."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(where, what)
+        self.where, self.what = where, what
+
+
+class TooManySites(BaseException):
+    """The path has more sites than the bound. Not an `Exception`: the program must not catch it."""
+
+
+class Oracle(Protocol):
+    """Says which way a recording goes."""
+
+    def assign(self, recording: Recording, site: Site) -> np.ndarray | None:
+        """A value for the site at once, or None to leave it open."""
+
+    def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
+        """The value to fix a discrete site to."""
+
+    def choose_answer(self, recording: Recording, node: Node) -> np.ndarray:
+        """The answer to a question that depends on sites that are not fixed."""
+
+
+class Recorder(Messenger):
+    """Runs a program once, under an oracle, and returns the `Recording`."""
+
+    def __init__(self, program: Program, oracle: Oracle) -> None:
+        super().__init__()
+        self.program, self.oracle = program, oracle
+        self.recording = Recording(program, PathTrace(self))
+        self._seen: dict[str, str] = {}
+        self._open = 0  # the sites that are not fixed, as bits
+
+    def run(self) -> Recording:
+        recording, program = self.recording, self.program
+        with _ONE_AT_A_TIME, recording.trace.current(), addresses.execution(program.function), self._explained(), self:
+            recording.result = program.function(*program.args, **program.kwargs)
+        return recording
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what goes wrong inside JAX into our words; leave the user's own exceptions theirs."""
+        try:
+            yield
+        except LeakedTracer as error:
+            raise errors.NotAFunction(
+                "a value computed in one run of the program turned up in another",
+                where=where(frame_of(error)),
+                remedy="The program must not keep values between runs: remove the global, cache or memo that does",
+            ) from None
+        except (TracedElsewhere, jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+            raise errors.DecisionInsideTransformation(
+                "a JAX transformation (jit, vmap, grad, scan, cond) asked a random value for a concrete answer",
+                where=where(frame_of(error)),
+                remedy="Use jnp.where or lax.cond inside it, or take the decision outside",
+            ) from error
+        except errors.AnabranchError:
+            raise
+        except Exception as error:
+            error.add_note(f"anabranch: raised by the program on the path: {self.recording.describe()}")
+            raise
+
+    # Sites ------------------------------------------------------------------------------------------------------
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        handler = {
+            "sample": self._sample,
+            "deterministic": self._deterministic,
+            "plate": self._plate,
+            "prng_key": self._unsupported,
+            "control_flow": self._unsupported,
+        }.get(msg["type"])
+        if handler is not None:
+            handler(msg)
+            msg["stop"] = True
+
+    def _sample(self, msg: dict[str, Any]) -> None:
+        name, distribution, frame = msg["name"], msg["fn"], user_frame()
+        place = where(frame)
+        if not self.recording.trace.is_current():
+            raise errors.SiteInsideTransformation(
+                "it is inside a JAX transformation (jit, vmap, grad, scan, cond), which runs its function once for "
+                "many values",
+                site=name,
+                where=place,
+                remedy="Move it outside, use a vector site instead of vmap, or a Python loop instead of scan",
+            )
+        self._claim(name, place)
+        if msg["kwargs"].get("sample_shape"):
+            distribution = distribution.expand_by(msg["kwargs"]["sample_shape"])
+        if msg["is_observed"]:
+            self.recording.observations.append(
+                checked_observation(name, distribution, msg["value"], place, msg["scale"])
+            )
+        elif isinstance(distribution, dist.Delta):
+            # All its mass is in one point: nothing to infer, and the value is a function of what came before.
+            msg["value"] = distribution.v
+            self.recording.observations.append(
+                Observation(name, distribution, distribution.v, place, msg["scale"], check_support=False)
+            )
+        else:
+            msg["value"] = self._latent(name, distribution, place, msg["scale"])
+
+    def _claim(self, name: str, place: str) -> None:
+        if name in self._seen:
+            raise errors.DuplicateAddress(
+                f"the address was used before, at {self._seen[name]}",
+                site=name,
+                where=place,
+                remedy="Give each site of one execution its own name, or leave the name out",
+            )
+        self._seen[name] = place
+
+    def _latent(self, name: str, distribution: Any, place: str, scale: Any) -> PathTracer:
+        recording = self.recording
+        index = len(recording.sites)
+        if index >= self.program.max_sites:
+            raise TooManySites
+        try:
+            discrete = bool(distribution.support.is_discrete)
+        except NotImplementedError as error:
+            raise errors.NoTransform(
+                f"{type(distribution).__name__} does not say what its support is",
+                site=name,
+                where=place,
+                remedy="Give the distribution a support",
+            ) from error
+        shape = distribution.shape()
+        value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
+        site = Site(index, name, distribution, place, scale, value)
+        recording.sites.append(site)
+        recording.drawn_from[site.outputs[0]] = site
+        self._open |= 1 << index
+        assigned = self.oracle.assign(recording, site)
+        if assigned is not None:
+            value.known = assigned
+            self._open &= ~(1 << index)
+            if self.program.split.get(name):
+                recording.asked.add(index)
+        elif self.program.split.get(name):
+            if not discrete:
+                raise ValueError(
+                    f"split: site {name!r} ({place}) is continuous; only a discrete site has values to split on"
+                )
+            self._fix(site)
+        return value
+
+    def _deterministic(self, msg: dict[str, Any]) -> None:
+        self._claim(msg["name"], where(user_frame()))
+        self.recording.deterministics[msg["name"]] = msg["value"]
+
+    def _plate(self, msg: dict[str, Any]) -> None:
+        if msg["value"] is None:
+            self._unsupported({"type": "plate with a subsample", "name": msg["name"]})
+
+    def _unsupported(self, msg: dict[str, Any]) -> None:
+        remedies = {
+            "prng_key": "Draw with a sample statement, or make the key from a number of your own",
+            "control_flow": "Use a Python loop or branch; sites inside it are divided like any other",
+            "plate with a subsample": "Give the plate all the data: the evidence of a part is not that of the whole",
+        }
+        raise errors.UnsupportedStatement(
+            f"{msg['type']} has no meaning here: a program must be a function of its sites alone",
+            site=msg.get("name"),
+            where=where(user_frame()),
+            remedy=remedies[msg["type"]],
+        )
+
+    # Decisions --------------------------------------------------------------------------------------------------
+
+    def asked(self, tracer: PathTracer) -> None:
+        """A known value was used as a concrete one: the sites behind it decide the path."""
+        for site in self._sites_in(tracer.sites):
+            if site.discrete and site.fixed is None and self.program.split.get(site.name, True):
+                self.recording.asked.add(site.index)
+
+    def decide(self, tracer: PathTracer) -> np.ndarray:
+        for site in self._to_split(tracer):
+            self._fix(site)
+        open_sites = list(self._sites_in(tracer.sites & self._open))
+        if not open_sites:
+            return self._settled(tracer)
+        frame = user_frame()
+        if np.issubdtype(tracer.aval.dtype, np.inexact) and not all(site.discrete for site in open_sites):
+            raise LeavesJax(where(frame), question(frame))
+        self._bound_questions(where(frame))
+        node = tracer.node
+        assert node is not None
+        answer = self.oracle.choose_answer(self.recording, node)
+        self.recording.decisions.append(Decision(None, node, answer, _phrase(question(frame), answer), where(frame)))
+        return answer
+
+    def splits(self, tracer: PathTracer) -> bool:
+        return bool(self._to_split(tracer))
+
+    def _to_split(self, tracer: PathTracer) -> list[Site]:
+        """The discrete sites that a decision on this value fixes."""
+        open_sites = self._sites_in(tracer.sites & self._open)
+        return [site for site in open_sites if site.discrete and self.program.split.get(site.name, True)]
+
+    def _fix(self, site: Site) -> None:
+        value = self.oracle.choose_value(self.recording, site)
+        site.fixed = site.value.known = value
+        self._open &= ~(1 << site.index)
+        self.recording.decisions.append(
+            Decision(site.index, None, value, f"{site.name} = {show_value(value)}", site.where)
+        )
+
+    def _settled(self, tracer: PathTracer) -> np.ndarray:
+        """The value of a node all of whose sites are fixed."""
+        recording = self.recording
+        env: dict[Node, np.ndarray] = {site.value.node: site.value.known[None] for site in self._sites_in(tracer.sites)}
+        graph = recording.trace.graph
+        evaluate(graph.schedule([tracer.node], env), env)
+        return env[tracer.node][0]
+
+    def _bound_questions(self, place: str) -> None:
+        """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
+        if len(self.recording.decisions) > _QUESTIONS_PER_SITE * self.program.max_sites:
+            raise errors.EndlessProgram(
+                f"{len(self.recording.decisions)} decisions were taken on one path",
+                where=place,
+                remedy="Make the loop end, or raise max_sites",
+            )
+
+    def _sites_in(self, bits: int) -> Iterator[Site]:
+        while bits:
+            low = bits & -bits
+            yield self.recording.sites[low.bit_length() - 1]
+            bits ^= low
+
+
+def _phrase(text: str, answer: np.ndarray) -> str:
+    if answer.ndim == 0 and answer.dtype == bool:
+        return text if answer else negated(text)
+    return f"{text}: {show_value(answer)}"

@@ -1,0 +1,140 @@
+"""The density of one statement: what a site or an observation adds to the log density, and whether it can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions.distribution import Unit
+
+from anabranch import errors
+from anabranch.divide.graph import Node
+from anabranch.divide.internals import as_input
+
+__all__ = ["Observation", "checked_observation", "log_prob", "show_value", "summed", "support_text"]
+
+
+@dataclass(eq=False)
+class Observation:
+    """A term of the likelihood: an observed site, or a factor."""
+
+    name: str
+    distribution: Any
+    value: Any
+    where: str
+    scale: Any
+    check_support: bool
+
+
+def checked_observation(name: str, distribution: Any, value: Any, place: str, scale: Any) -> Observation:
+    """Check an observed value against its distribution, as far as it can be known now."""
+    if isinstance(distribution, Unit):
+        return Observation(name, distribution, value, place, scale, check_support=False)
+    if not isinstance(value, jax.Array):
+        value = np.asarray(value)
+        if value.dtype == object:
+            raise errors.ObservedShape(
+                "the observed value is not an array of numbers",
+                site=name,
+                where=place,
+                remedy="Convert it with numpy.asarray",
+            )
+    _check_shape(name, distribution, value, place)
+    inside_support = support_holds(distribution, value)
+    held = as_input(inside_support)
+    if isinstance(held, Node):
+        return Observation(name, distribution, value, place, scale, check_support=True)
+    if not np.all(held):
+        raise errors.ObservedOutsideSupport(
+            f"the observed value {_offender(value, np.asarray(held))} is outside the support "
+            f"({support_text(distribution.support)}) of {type(distribution).__name__}",
+            site=name,
+            where=place,
+            remedy="Check the data (a NaN?) and the distribution; mask missing values with handlers.mask or .mask()",
+        )
+    return Observation(name, distribution, value, place, scale, check_support=False)
+
+
+def _check_shape(name: str, distribution: Any, value: Any, place: str) -> None:
+    shape, event = np.shape(value), distribution.event_shape
+    fits = shape[len(shape) - len(event) :] == event
+    if fits:
+        try:
+            np.broadcast_shapes(shape[: len(shape) - len(event)], distribution.batch_shape)
+        except ValueError:
+            fits = False
+    if not fits:
+        raise errors.ObservedShape(
+            f"the observed value has shape {shape}, but {type(distribution).__name__} has batch shape "
+            f"{distribution.batch_shape} and event shape {event}",
+            site=name,
+            where=place,
+            remedy="Make the observed value's last axes the event and the others broadcast with the batch",
+        )
+
+
+def _offender(value: Any, held: np.ndarray) -> str:
+    value = np.asarray(as_input(value))
+    if held.shape == value.shape and held.ndim:
+        index = tuple(int(i) for i in np.argwhere(~held)[0])
+        return f"{value[index]!r} at index {index if len(index) > 1 else index[0]}"
+    return repr(value.item()) if value.ndim == 0 else f"of shape {value.shape}"
+
+
+def support_holds(distribution: Any, value: Any) -> Any:
+    """Whether a value is inside the support, elementwise; what is masked out is not asked."""
+    if isinstance(distribution, dist.MaskedDistribution):
+        return jnp.logical_or(support_holds(distribution.base_dist, value), jnp.logical_not(distribution._mask))
+    return distribution.support(value)
+
+
+def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str) -> Any:
+    """log f(value), summed: a traced scalar.
+
+    NumPyro's densities assume a value inside the support and return any number outside it; `check_support` makes that
+    minus infinity, as it must be for discrete values and for observations whose support is random.
+    """
+    try:
+        terms = distribution.log_prob(value)
+    except NotImplementedError as error:
+        raise errors.NoDensity(
+            f"{type(distribution).__name__} has no log_prob",
+            site=name,
+            where=place,
+            remedy="Give the distribution a log_prob method, or use one that has a density",
+        ) from error
+    if check_support:
+        terms = jnp.where(support_holds(distribution, value), terms, -jnp.inf)
+    total = summed(terms)
+    return total if scale is None else scale * total
+
+
+def summed(terms: Any) -> Any:
+    """The sum of an array; a scalar is its own."""
+    return terms if np.ndim(terms) == 0 else jnp.sum(terms)
+
+
+def support_text(constraint: Any) -> str:
+    """A support in words: `interval(0.0, random)`."""
+    while isinstance(constraint, dist.constraints.independent):
+        constraint = constraint.base_constraint
+    name = type(constraint).__name__.strip("_")
+    words = "".join("_" + c.lower() if c.isupper() else c for c in name).strip("_")
+    bounds = [getattr(constraint, b) for b in ("lower_bound", "upper_bound") if hasattr(constraint, b)]
+    return f"{words}({', '.join(map(_bound_text, bounds))})" if bounds else words
+
+
+def _bound_text(bound: Any) -> str:
+    bound = as_input(bound)
+    return "random" if isinstance(bound, Node) else show_value(np.asarray(bound))
+
+
+def show_value(value: np.ndarray) -> str:
+    """A value on one line."""
+    if value.ndim == 0:
+        return str(value.item())
+    return np.array2string(value, separator=", ", threshold=8).replace("\n", "")
