@@ -263,8 +263,8 @@ class _Builder:
         return tuple(self.statement(inner, depth - 1) for _ in range(self.choose(0, 1, 1, 2)))
 
 
-def random_program(random: Random, finite: bool) -> Tree:
-    builder, scope = _Builder(random, finite), _Scope([], [], [], [])
+def random_program(seed: int, finite: bool) -> Tree:
+    builder, scope = _Builder(Random(seed), finite), _Scope([], [], [], [])
     statements = [builder.site(scope, REALS), builder.site(scope, FINITE)]
     # Most programs would branch little if that were left to chance alone.
     for kind in builder.choose(["if"], ["for"], ["if", "if"], ["if", "for"], ["for", "if"]):
@@ -279,4 +279,4 @@ def programs(finite: bool = False) -> st.SearchStrategy[Tree]:
 
     Made from a seed, not draw by draw: Hypothesis would spend its few examples on programs that are nearly the same.
     """
-    return st.randoms(use_true_random=True).map(lambda random: random_program(random, finite))
+    return st.builds(random_program, seed=st.integers(0, 2**32), finite=st.just(finite))
