@@ -10,6 +10,7 @@ from corpus import CASES
 from helpers import (
     batch,
     indicator,
+    interpreted,
     named_log_density,
     numpyro_coordinates,
     numpyro_log_density,
@@ -115,3 +116,20 @@ def test_every_execution_is_in_one_path(case):
     division, executions = explored(case.name)
     for path, values in some_rows(executions, of_each=1, at_most=4):
         assert [other for other in division if indicator(other, values)] == [path]
+
+
+@EACH
+def test_interpreted_path_is_the_same(case):
+    """The interpreter finds the same path for an execution, with the same density."""
+    _, executions = explored(case.name)
+    slowly = interpreted(case.program, *case.args)
+    for path, values in some_rows(executions, of_each=1, at_most=3):
+        [execution] = slowly.route(batch(values))
+        assert execution.path.signature == path.signature
+        points = path.points(batch(values))
+        np.testing.assert_allclose(execution.path.points(batch(values)), points, rtol=1e-10, atol=1e-10)
+        expected = execution.path.evaluate(points)
+        assert expected.guard.all()
+        found = path.evaluate(points, compile=False)
+        for part in ("log_prior", "log_likelihood", "log_jacobian"):
+            np.testing.assert_allclose(getattr(found, part), getattr(expected, part), rtol=1e-10, atol=1e-10)

@@ -145,7 +145,7 @@ class PathTracer(core.Tracer):
         return self.concrete() if demanded else None
 
 
-def _scalar_operator(name: str, primitive: Any, ufunc: np.ufunc, reflected: bool) -> Any:
+def _scalar_operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
     """An operator with a short cut for plain scalars.
 
     jax.numpy takes a tenth of a millisecond for each, most of it to find the function compiled for these types; a loop
@@ -156,7 +156,7 @@ def _scalar_operator(name: str, primitive: Any, ufunc: np.ufunc, reflected: bool
     def operator(self: PathTracer, other: Any) -> Any:
         kind = type(other)
         if (kind is float or kind is int or kind is PathTracer) and not self.aval.shape:
-            result = self._trace.scalar_operation(primitive, ufunc, self, other, reflected)
+            result = self._trace.scalar_operation(function, ufunc, self, other, reflected)
             if result is not None:
                 return result
         return through_jax(self, other)
@@ -164,15 +164,15 @@ def _scalar_operator(name: str, primitive: Any, ufunc: np.ufunc, reflected: bool
     return operator
 
 
-for _name, _primitive, _ufunc in [
-    ("add", lax.add_p, np.add), ("sub", lax.sub_p, np.subtract), ("mul", lax.mul_p, np.multiply),
-    ("truediv", lax.div_p, np.true_divide), ("lt", lax.lt_p, np.less), ("le", lax.le_p, np.less_equal),
-    ("gt", lax.gt_p, np.greater), ("ge", lax.ge_p, np.greater_equal), ("eq", lax.eq_p, np.equal),
-    ("ne", lax.ne_p, np.not_equal),
+for _name, _function, _ufunc in [
+    ("add", lax.add, np.add), ("sub", lax.sub, np.subtract), ("mul", lax.mul, np.multiply),
+    ("truediv", lax.div, np.true_divide), ("lt", lax.lt, np.less), ("le", lax.le, np.less_equal),
+    ("gt", lax.gt, np.greater), ("ge", lax.ge, np.greater_equal), ("eq", lax.eq, np.equal),
+    ("ne", lax.ne, np.not_equal),
 ]:  # fmt: skip
-    setattr(PathTracer, f"__{_name}__", _scalar_operator(f"__{_name}__", _primitive, _ufunc, False))
+    setattr(PathTracer, f"__{_name}__", _scalar_operator(f"__{_name}__", _function, _ufunc, False))
     if _name in ("add", "sub", "mul", "truediv"):
-        setattr(PathTracer, f"__r{_name}__", _scalar_operator(f"__r{_name}__", _primitive, _ufunc, True))
+        setattr(PathTracer, f"__r{_name}__", _scalar_operator(f"__r{_name}__", _function, _ufunc, True))
 
 
 class _InlineCall:
@@ -231,7 +231,7 @@ class PathTrace(core.Trace):
         return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value, sites)
 
     def scalar_operation(
-        self, primitive: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
+        self, function: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
     ) -> PathTracer | None:
         """A binary operation on scalars where JAX's promotion is beyond doubt; None where it is not."""
         sites, known = tracer.sites, tracer.known
@@ -253,8 +253,8 @@ class PathTrace(core.Trace):
         left: Any = tracer.node if known is None else known
         if not isinstance(right, Node):
             right = np.asarray(right, _FLOAT)
-        aval = tracer.aval if primitive in _ARITHMETIC else _scalar_aval(_BOOL)
-        return self._record(primitive, [right, left] if reflected else [left, right], {}, [aval], sites)[0]
+        primitive, params, avals = _as_equation(function)
+        return self._record(primitive, [right, left] if reflected else [left, right], params, avals, sites)[0]
 
     def concrete(self, tracer: PathTracer) -> np.ndarray:
         if tracer.known is None:
@@ -365,8 +365,16 @@ class PathTrace(core.Trace):
         return self._record(_INLINE_CALL, inputs, call, hoisted.out_avals, sites)
 
 
-_FLOAT, _BOOL = np.dtype(np.float64), np.dtype(bool)
-_ARITHMETIC = {lax.add_p, lax.sub_p, lax.mul_p, lax.div_p}
+_FLOAT = np.dtype(np.float64)
+
+
+@functools.cache
+def _as_equation(function: Any) -> tuple[Any, dict[str, Any], list[Any]]:
+    """The primitive that a function of two real scalars binds, with its parameters and the types of its results."""
+    with inside():
+        jaxpr = jax.make_jaxpr(function)(np.float64(1), np.float64(1))
+    [equation] = jaxpr.eqns
+    return equation.primitive, equation.params, jaxpr.out_avals
 
 
 @functools.cache
