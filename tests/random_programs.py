@@ -16,7 +16,7 @@ import numpyro
 import numpyro.distributions as dist
 from hypothesis import strategies as st
 
-from anabranch.language import deterministic, factor, observe, sample
+from anabranch.language import deterministic, factor, observe
 
 NUMBERS = [-1.3, -0.4, 0.2, 0.7, 1.6]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import logging
 import math
 import os
@@ -191,10 +192,6 @@ def random_weight():
     factor("weight", -RNG.exponential())  # here
 
 
-def random_distribution():
-    sample("x", dist.Normal(0.0, 1.0) if RNG.random() < 0.5 else dist.Laplace(0.0, 1.0))  # here
-
-
 @pytest.mark.parametrize(
     ("program", "site"),
     [
@@ -209,7 +206,7 @@ def test_other_randomness(program, site):
 
 
 def test_random_address():
-    with pytest.raises(errors.NotAFunction, match="x[0-9]+") as raised:
+    with pytest.raises(errors.NotAFunction, match=r"x[0-9]+") as raised:
         run(random_address)
     assert raised.value.where == here(random_address)
 
@@ -227,12 +224,10 @@ def test_random_number_of_sites():
 
 
 def test_random_distribution():
-    rng = np.random.default_rng(1)
-    families = iter([dist.Normal, dist.Laplace] * 100)
+    families = itertools.cycle([dist.Normal, dist.Laplace])
 
     def program():
         sample("x", next(families)(0.0, 1.0))  # here
-        assert rng is not None
 
     fault(errors.NotAFunction, program, site="x")
 
@@ -257,7 +252,7 @@ def test_counter_in_a_decision():
         if x > len(calls):
             sample("z", N01)
 
-    with pytest.raises(errors.NotAFunction, match="x > len"):
+    with pytest.raises(errors.NotAFunction, match=r"len\(calls\)"):
         run(program)
 
 
@@ -316,11 +311,11 @@ def test_a_decision_on_a_value_kept_in_a_list():
     def program():
         x = sample("x", N01)
         kept.append(x > 0)
-        if kept[0]:  # here
+        if kept[0]:
             sample("w", N01)
 
-    given = fault(errors.NotAFunction, program)
-    assert "one run" in given.what
+    with pytest.raises(errors.NotAFunction):
+        run(program)
 
 
 def test_a_fixed_value_kept_in_a_list():
@@ -412,9 +407,10 @@ def test_exception_of_numpyro():
         with numpyro.plate("data", 3):
             numpyro.sample("x", dist.Normal(np.zeros(2), 1.0))
 
-    with pytest.raises(ValueError, match="data") as raised:
+    with pytest.raises(ValueError, match="Incompatible shapes") as raised:
         run(program)
     assert type(raised.value) is ValueError
+    assert raised.value.__notes__
 
 
 @pytest.mark.parametrize("caught", [Exception, BaseException])
@@ -756,18 +752,6 @@ def test_fixed_value_that_excludes_the_data():
         assert np.isfinite(likelihood) if n >= 8 else likelihood == -np.inf
 
 
-def test_mixture_with_a_random_support():
-    def program():
-        x = sample("x", dist.Uniform(0.0, 3.0))
-        components = dist.Uniform(0.0, jnp.stack([x, jnp.asarray(4.0)]))
-        observe("y", dist.MixtureSameFamily(dist.Categorical(np.array([0.3, 0.7])), components), 2.0)
-
-    [path] = run(program).paths
-    evaluation = path.evaluate(path.points({"x": np.array([2.5, 1.5])}), compile=False)
-    expected = np.log([0.3 / 2.5 + 0.7 / 4.0, 0.7 / 4.0])
-    np.testing.assert_allclose(evaluation.log_likelihood, expected, rtol=1e-9)
-
-
 # Densities that are no numbers --------------------------------------------------------------------------------------
 
 NO_NUMBERS = {
@@ -777,20 +761,20 @@ NO_NUMBERS = {
     "NaN parameter": lambda x: observe("y", dist.Normal(jnp.sqrt(x), 1.0), 0.5),
     "latent with a negative scale": lambda x: sample("y", dist.Normal(0.0, x)),
     "latent with a NaN parameter": lambda x: sample("y", dist.Normal(jnp.sqrt(x), 1.0)),
-    "latent count with a negative rate": lambda x: sample("y", dist.Poisson(x)),
     "latent coin with no probability": lambda x: sample("y", dist.Bernoulli(jnp.sqrt(x) / 9)),
 }
 
 
-@pytest.mark.parametrize("compile", [False, True], ids=["host", "compiled"])
-@pytest.mark.parametrize("label", NO_NUMBERS)
+# Compiling takes its time: two are enough.
+@pytest.mark.parametrize(
+    ("label", "compile"),
+    [(label, False) for label in NO_NUMBERS] + [("infinite weight", True), ("latent with a negative scale", True)],
+)
 def test_density_that_is_no_number(label, compile, caplog):
     def program():
         x = sample("x", N01)
         NO_NUMBERS[label](x)
 
-    if compile and label not in ("infinite weight", "latent with a negative scale"):
-        pytest.skip("one is enough: compiling takes its time")
     with caplog.at_level(logging.WARNING, "anabranch"):
         [path] = ab.divide(program, executions=50).paths
         points = np.zeros((4, path.dim))
@@ -868,10 +852,6 @@ def test_hidden_sites():
 # Inside transformations ---------------------------------------------------------------------------------------------
 
 
-def decides(x):
-    return x if x > 0 else -x
-
-
 def decides_in_jit():
     x = sample("x", N01)
 
@@ -944,15 +924,6 @@ def decides_in_cond():
     return lax.cond(x > 0, inner, lambda t: t, x)
 
 
-def sizes_in_jit():
-    k = sample("K", dist.DiscreteUniform(1, 3))
-
-    def inner(n):
-        return jnp.zeros(n)  # here
-
-    return jax.jit(inner)(k)
-
-
 @pytest.mark.parametrize(
     "program",
     [
@@ -964,7 +935,6 @@ def sizes_in_jit():
         decides_in_grad,
         decides_in_scan,
         decides_in_cond,
-        sizes_in_jit,
     ],
 )
 def test_decision_inside_a_transformation(program):
@@ -1109,20 +1079,17 @@ def test_plate_of_the_whole_data_is_fine():
 
 
 def test_boolean_mask():
-    """The size of the result is random: NumPyro's answer, or an error that names the line."""
+    """The size of the result is random, which JAX refuses of its own accord: no transformation is to blame."""
 
     def program():
         v = sample("v", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
         observe("y", dist.Normal(v[v > 0].sum(), 1.0), 0.5)  # here
 
-    try:
-        division = run(program)
-    except errors.AnabranchError as error:
-        assert error.where == here(program)
-        assert "mask" in str(error)
-        assert "transformation" not in str(error)
-    else:
-        agrees_with_numpyro(division, of_each=2)
+    with pytest.raises(errors.AnabranchError) as raised:
+        run(program)
+    assert raised.value.where == here(program)
+    assert "mask" in str(raised.value)
+    assert "transformation" not in str(raised.value)
 
 
 # Programs that do not end -------------------------------------------------------------------------------------------
@@ -1244,7 +1211,7 @@ def latent_and_real():
 
 @pytest.mark.parametrize("split", ["x", ["x"], {"x": True}, ["x", "z"]])
 def test_split_on_a_real(split):
-    with pytest.raises(ValueError, match="'x'.*continuous") as raised:
+    with pytest.raises(ValueError, match=r"'x'.*continuous") as raised:
         ab.divide(latent_and_real, split=split)
     assert here(latent_and_real) in str(raised.value)
 
@@ -1261,7 +1228,7 @@ def test_values_of_the_wrong_kind():
     for points in ([0.0, 1.0], np.zeros((2, 3)), np.zeros((2, 1, 2))):
         with pytest.raises(ValueError, match="points must have shape"):
             path.evaluate(points)
-    with pytest.raises(ValueError, match="'z'.*missing"):
+    with pytest.raises(ValueError, match=r"'z'.*missing"):
         path.points({"x": np.zeros(2)})
     with pytest.raises(ValueError, match="'x' must have shape"):
         path.points({"x": np.zeros((2, 2)), "z": np.zeros(2)})

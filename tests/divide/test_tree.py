@@ -1,0 +1,338 @@
+"""The tree of decisions: how probable its ends are, and how it is drawn."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import anabranch as ab
+from anabranch.divide.show import Ending, draw_tree
+from anabranch.divide.tree import Fork
+from helpers import interpreted
+
+
+def fork_with(counts, question=(None, 7)):
+    """A fork that so many executions left by each answer."""
+    fork = Fork(question=question, visits=sum(counts.values()))
+    for answer, count in counts.items():
+        value = np.asarray(answer)
+        fork.child(value.tobytes(), value).visits = count
+    return fork
+
+
+def key(answer):
+    return np.asarray(answer).tobytes()
+
+
+# Probabilities at a fork
+
+
+def test_yes_and_no_both_met():
+    fork = fork_with({True: 30, False: 10})
+    assert fork.probability_of(key(True)) == 0.75
+    assert fork.probability_of(key(False)) == 0.25
+
+
+def test_an_answer_never_met_is_left_the_share_of_the_rule_of_succession():
+    fork = fork_with({True: 98})
+    assert fork.probability_of(key(True)) == pytest.approx(1 - 1 / 100)
+
+
+def test_many_answers_leave_the_share_of_those_met_once():
+    fork = fork_with({0: 50, 1: 48, 2: 1, 3: 1})
+    assert fork.probability_of(key(0)) == pytest.approx(0.5 * (1 - 2 / 100))
+    assert fork.probability_of(key(3)) == pytest.approx(0.01 * (1 - 2 / 100))
+    assert sum(fork.probability_of(answer) for answer in fork.children) == pytest.approx(0.98)
+
+
+def test_many_answers_all_met_often_leave_nothing():
+    fork = fork_with({0: 50, 1: 25, 2: 25})
+    assert sum(fork.probability_of(answer) for answer in fork.children) == pytest.approx(1.0)
+
+
+def test_a_known_share_goes_before_a_count():
+    fork = fork_with({0: 60, 1: 40}, question=(0, None))
+    fork.shares[key(0)] = (2.5, 5)
+    assert fork.probability_of(key(0)) == 0.5
+
+
+def test_nothing_is_known_without_visits():
+    assert fork_with({True: 0}).probability_of(key(True)) == 0.0
+
+
+def test_probability_along_the_way():
+    root = fork_with({True: 30, False: 10})
+    there = root.children[key(True)]
+    there.question = (None, 9)
+    end = there.child(key(False), np.asarray(False))
+    end.visits = 15
+    other = there.child(key(True), np.asarray(True))
+    other.visits = 15
+    assert end.way() == [there, end]
+    assert end.prior_probability() == pytest.approx(0.75 * 0.5)
+    assert root.prior_probability() == 1.0
+    assert set(root.leaves()) == {end, other, root.children[key(False)]}
+
+
+def test_forks_are_told_apart_by_their_keys():
+    root = fork_with({True: 1, False: 1})
+    keys = {child.key for child in root.children.values()}
+    again = {child.key for child in fork_with({True: 5, False: 2}).children.values()}
+    assert len(keys) == 2
+    assert keys == again
+
+
+# Probabilities of paths
+
+
+def probabilities(division):
+    return {path.description: path.prior_probability for path in division}
+
+
+def test_a_discrete_site_with_known_parameters_is_exact():
+    def program():
+        k = ab.sample("k", dist.Categorical(jnp.array([0.1, 0.2, 0.7])))
+        for i in range(k):
+            ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
+
+    found = probabilities(ab.divide(program, executions=200))
+    assert found == {"k = 0": pytest.approx(0.1), "k = 1": pytest.approx(0.2), "k = 2": pytest.approx(0.7)}
+
+
+def test_a_discrete_site_with_random_parameters_is_an_average():
+    def program():
+        p = ab.sample("p", dist.Beta(2.0, 1.0))
+        if ab.sample("heads", dist.Bernoulli(p)):
+            ab.sample("x", dist.Normal(0.0, 1.0))
+
+    division = ab.divide(program, executions=4000)
+    assert division.explored == pytest.approx(1.0, abs=1e-12)
+    assert probabilities(division)["heads = 1"] == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_the_whole_of_a_site_whose_answers_come_one_after_another():
+    """Exploring in small steps meets the answers of a random parameter late; together they are still one at most."""
+
+    def program():
+        rate = ab.sample("rate", dist.Gamma(2.0, 1.0))
+        for i in range(ab.sample("n", dist.Poisson(rate))):
+            ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
+
+    for first in range(20):
+        division = ab.divide(program, executions=2, seed=100 + first)
+        for seed in range(20):
+            division.explore(2, seed)
+            assert division.explored < 1 + 1e-9
+
+
+def test_a_site_that_an_earlier_guard_tells_of():
+    """Where `x` was asked about first, `k` is no longer what its prior says."""
+
+    def program():
+        k = ab.sample("k", dist.Bernoulli(0.5))
+        x = ab.sample("x", dist.Normal(4.0 * k, 1.0))
+        if x > 2:
+            ab.sample("high", dist.Normal(0.0, 1.0))
+        if k:
+            ab.sample("one", dist.Normal(0.0, 1.0))
+
+    division = ab.divide(program, executions=5000)
+    right, wrong = 0.5 * stats.norm.cdf(2), 0.5 * stats.norm.cdf(-2)
+    expected = {("k", "x"): right, ("k", "x", "high"): wrong, ("k", "x", "one"): wrong}
+    expected["k", "x", "high", "one"] = right
+    assert len(division) == 4
+    for path in division:
+        assert path.prior_probability == pytest.approx(expected[path.addresses], abs=0.02)
+        draws = path.prior(2000)
+        assert np.exp(draws.log_probability) == pytest.approx(
+            expected[path.addresses], rel=5 * draws.log_probability_sd
+        )
+
+
+def test_a_site_that_an_earlier_site_tells_of():
+    def program():
+        k = ab.sample("k", dist.Bernoulli(0.5))
+        j = ab.sample("j", dist.Bernoulli(jnp.where(k, 0.9, 0.1)))
+        if j:
+            ab.sample("x", dist.Normal(0.0, 1.0))
+        if k:
+            ab.sample("y", dist.Normal(0.0, 1.0))
+
+    division = ab.divide(program, executions=5000)
+    for path in division:
+        expected = 0.45 if len(path.addresses) in (2, 4) else 0.05
+        assert path.prior_probability == pytest.approx(expected, abs=0.02)
+
+
+def test_guards_are_counted():
+    def program():
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        if x > 1:
+            ab.sample("y", dist.Normal(0.0, 1.0))
+
+    found = probabilities(ab.divide(program, executions=10_000))
+    assert found[f"x > 1 (test_tree.py:{program.__code__.co_firstlineno + 2})"] == pytest.approx(
+        stats.norm.sf(1), abs=5 * np.sqrt(0.16 * 0.84 / 10_000)
+    )
+
+
+def test_the_remainder_is_what_is_beyond_the_bound():
+    def geometric():
+        n = 0
+        while ab.sample(f"again{n}", dist.Bernoulli(0.5)):
+            n += 1
+
+    division = ab.divide(geometric, executions=500, max_sites=4)
+    assert len(division) == 4
+    assert division.explored == pytest.approx(1 - 0.5**4)
+    assert division.remainder == pytest.approx(0.5**4)
+    groups = division.explore(100, seed=1)
+    assert [group.members.size for group in groups if group.path is None] != []
+    assert sum(len(group.members) for group in groups) == 100
+
+
+def walk():
+    position, i = ab.sample("start", dist.Uniform(0.0, 1.0)), 0
+    while position > 0:
+        position = position + ab.sample(f"step_{i}", dist.Uniform(-1.0, 0.5))
+        i += 1
+
+
+def test_prior_draws_within_the_bound_on_sites():
+    """An attempt that runs beyond the bound is outside the path, for the interpreter too."""
+    division = ab.divide(walk, executions=300, max_sites=4)
+    slowly = interpreted(walk, max_sites=4)
+    for group in division.explore(20, seed=1):
+        if group.path is None:
+            continue
+        [execution] = {each.path for each in slowly.route(group.values())}
+        expected, found = group.path.prior(300), execution.prior(60)
+        error = np.hypot(expected.log_probability_sd, found.log_probability_sd)
+        assert found.log_probability == pytest.approx(expected.log_probability, abs=5 * error)
+
+
+def test_the_interpreter_explores():
+    division = interpreted(walk, max_sites=50)
+    groups = division.explore(60, seed=3)
+    starts = np.concatenate([group.values()["start"] for group in groups])
+    assert len(np.unique(starts)) == 60
+    assert np.sort(np.concatenate([group.members for group in groups])).tolist() == list(range(60))
+    assert len(division) > 3
+    assert 0.5 < division.explored < 1 + 1e-9
+    assert division.python_runs == 60
+
+
+def test_prior_draws_of_a_path_with_several_sequences():
+    """Cut to the number asked for, the draws still take each sequence as often as they should."""
+
+    def program():
+        x = ab.sample("x", dist.Uniform(0.0, 1.0))
+        y = 0.0
+        if x < 0.25:
+            y = 1.0
+        elif x < 0.5:
+            y = 2.0
+        else:
+            ab.sample("z", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Normal(y, 1.0), 0.0)
+
+    path = next(path for path in ab.divide(program) if len(path.ends) == 2)
+    x = path.values(path.prior(4000, seed=1).points)["x"]
+    assert len(x) == 4000
+    assert (x < 0.25).mean() == pytest.approx(0.5, abs=5 * np.sqrt(0.25 / 4000))
+
+
+def test_an_observation_outside_its_support_on_some_paths_only():
+    """Where a decision makes the observation impossible the path has no density, and the others are as they were."""
+
+    def program():
+        n = ab.sample("n", dist.DiscreteUniform(0, 3))
+        for i in range(n):
+            ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Binomial(n, 0.5), 2)
+
+    division = ab.divide(program)
+    assert len(division) == 4
+    for path in division:
+        evaluation = path.evaluate(np.zeros((1, path.dim)), compile=False)
+        with np.errstate(divide="ignore"):
+            expected = np.log([0.0, 0.0, 0.25, 0.375][path.dim])
+        assert evaluation.log_likelihood[0] == pytest.approx(expected)
+        assert evaluation.guard[0]
+        assert not evaluation.invalid[0]
+
+
+# Drawing
+
+
+def test_drawing_of_a_tree():
+    endings = [
+        Ending(("k = 0",), "1 dimension", 0.25),
+        Ending(("k = 1", "x > 0"), "2 dimensions", 0.3),
+        Ending(("k = 1", "x <= 0"), "3 dimensions", 0.45),
+    ]
+    assert draw_tree("model", endings, limit=10).splitlines() == [
+        "model",
+        "├─ k = 1  [0.75]",
+        "│  ├─ x <= 0  [0.45]  3 dimensions",
+        "│  └─ x > 0  [0.3]  2 dimensions",
+        "└─ k = 0  [0.25]  1 dimension",
+    ]
+
+
+def test_drawing_joins_decisions_without_an_alternative():
+    endings = [Ending(("a", "b", "c"), "1 dimension", 0.5), Ending(("d",), "2 dimensions", 0.5)]
+    assert draw_tree("model", endings, limit=10).splitlines() == [
+        "model",
+        "├─ a, b, c  [0.5]  1 dimension",
+        "└─ d  [0.5]  2 dimensions",
+    ]
+
+
+def test_drawing_of_a_few_of_many():
+    endings = [Ending((f"k = {k}",), "1 dimension", 0.1) for k in range(8)] + [Ending(("k = 8",), "0 dimensions", 0.2)]
+    lines = draw_tree("model", endings, limit=2).splitlines()
+    assert lines == [
+        "model",
+        "├─ k = 8  [0.2]  0 dimensions",
+        "└─ k = 0  [0.1]  1 dimension",
+        "... and 7 more, 0.7 of the prior",
+    ]
+
+
+def test_drawing_of_one_path():
+    assert draw_tree("model", [Ending((), "1 dimension", 1.0)], limit=5) == "model: 1 dimension"
+
+
+def test_drawing_of_a_division():
+    def coin():
+        if ab.sample("fair", dist.Bernoulli(0.6)):
+            bias = 0.5
+        else:
+            bias = ab.sample("bias", dist.Beta(1.0, 1.0))
+        ab.observe("heads", dist.Bernoulli(bias), 1)
+
+    assert ab.divide(coin).tree().splitlines() == [
+        "coin: 2 paths, 1 of the prior explored",
+        "├─ fair = 1  [0.6]  0 dimensions",
+        "└─ fair = 0  [0.4]  1 dimension",
+    ]
+
+
+def test_drawing_of_a_division_without_decisions():
+    def one():
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    assert ab.divide(one, executions=5).tree() == "one: 1 path, 1 of the prior explored: 1 dimension"
+
+
+def test_drawing_shows_the_remainder():
+    def geometric():
+        n = 0
+        while ab.sample(f"again{n}", dist.Bernoulli(0.5)):
+            n += 1
+
+    lines = ab.divide(geometric, executions=100, max_sites=2).tree().splitlines()
+    assert lines[0] == "geometric: 2 paths, 0.75 of the prior explored, 0.25 beyond 2 sites"
+    assert any("more than 2 sites  [0.25]  not followed" in line for line in lines)
