@@ -69,7 +69,7 @@ def run(program, *args, **settings):
 
 def fault(error, program, *args, site=None, **settings):
     """The error that the program ends in, after a look at what it says."""
-    with within(20), pytest.raises(errors.AnabranchError) as raised:
+    with within(5), pytest.raises(errors.AnabranchError) as raised:
         run(program, *args, **settings)
     given = raised.value
     assert type(given) is error
@@ -650,6 +650,15 @@ def test_observed_value_outside_the_support(label):
         assert str(value) in given.what
 
 
+def test_observed_value_outside_the_support_on_every_path():
+    def program():
+        if sample("z", dist.Bernoulli(0.5)):
+            sample("x", N01)
+        observe("y", dist.Poisson(2.0), -1)  # here
+
+    fault(errors.ObservedOutsideSupport, program, site="y")
+
+
 def test_which_of_the_observed_values():
     def program():
         sample("x", N01)
@@ -842,7 +851,7 @@ def test_no_random_variables(program):
 
 def test_hidden_sites():
     def program():
-        with handlers.seed(rng_seed=0), handlers.block():
+        with handlers.block(), handlers.seed(rng_seed=0):
             numpyro.sample("x", N01)
 
     with pytest.raises(errors.NoRandomVariables):

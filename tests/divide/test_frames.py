@@ -83,10 +83,6 @@ def loop_until(x):
         x = x - 1
 
 
-def asserted(x):
-    assert x < 2
-
-
 def long_condition(x):
     if jnp.maximum(
         x,
@@ -123,7 +119,6 @@ QUESTIONS = [
     (ternary, "inside"),
     (loop, "not outside"),
     (loop_until, "x < 2"),
-    (asserted, "x < 2"),
     (long_condition, "jnp.maximum( x, 0.5, ) < 2"),
     (whole_part, "int(jnp.floor(x + 1.5) * 0 + 3): 3"),
     (in_a_call, "max(x, 5.0)"),

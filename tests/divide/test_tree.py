@@ -263,6 +263,57 @@ def test_an_observation_outside_its_support_on_some_paths_only():
         assert not evaluation.invalid[0]
 
 
+@pytest.mark.parametrize("observed", [0.5, np.array([0.5, 1.0]), jnp.array(0.5)], ids=["number", "array", "jax"])
+def test_an_observation_whose_support_is_random(observed):
+    """Outside the support there is no density; asking about that is no decision."""
+
+    def program():
+        x = ab.sample("x", dist.Uniform(0.0, 3.0))
+        ab.observe("y", dist.Uniform(0.0, x), observed)
+
+    division = ab.divide(program)
+    [path] = division.paths
+    assert not path.interpreted
+    assert path.decisions == ((),)
+    x = np.array([0.2, 0.7, 1.5, 2.5])
+    with np.errstate(divide="ignore"):
+        expected = np.where(x > np.max(observed), -np.size(observed) * np.log(x), -np.inf)
+    points = path.points({"x": x})
+    for compile in (False, True):
+        np.testing.assert_allclose(path.evaluate(points, compile=compile).log_likelihood, expected, rtol=1e-12)
+    slowly = interpreted(program)
+    groups = slowly.route({"x": x})
+    assert {group.path for group in groups} == {slowly.paths[0]}
+    np.testing.assert_allclose(slowly.paths[0].evaluate(points).log_likelihood, expected, rtol=1e-12)
+
+
+def test_an_observation_leaves_a_latent_count_open():
+    def program():
+        n = ab.sample("n", dist.DiscreteUniform(0, 5))
+        ab.observe("y", dist.Binomial(n, 0.5), 3)
+
+    [path] = ab.divide(program).paths
+    assert path.dim == 1
+    likelihood = path.evaluate([[2.0], [3.0], [4.0]], compile=False).log_likelihood
+    np.testing.assert_allclose(np.exp(likelihood), [0.0, 0.125, 0.25])
+
+
+def test_prior_draws_of_which_some_cannot_have_the_fixed_value():
+    def program():
+        k = ab.sample("k", dist.DiscreteUniform(1, 3))
+        j = ab.sample("j", dist.DiscreteUniform(0, k))
+        for i in range(j):
+            ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
+
+    path = next(path for path in ab.divide(program, executions=2000) if "x1" in path.addresses)
+    draws = path.prior(500)
+    assert len(draws.points) == len(draws.log_weights)
+    assert np.isfinite(draws.log_weights).all()
+    j, k = path.sites[1].value, path.values(draws.points)["k"]
+    assert (k >= j).all()
+    np.testing.assert_allclose(draws.log_weights, -np.log(k + 1))
+
+
 # Drawing
 
 

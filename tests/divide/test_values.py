@@ -27,7 +27,7 @@ from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 
 import anabranch as ab
 from anabranch.language import deterministic, factor, observe, sample
-from helpers import agrees_with_numpyro, batch, named_log_density, some_rows
+from helpers import agrees_with_numpyro, named_log_density, some_rows
 
 
 def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, executions=200, reference=None):
@@ -531,7 +531,7 @@ def seen(value, data=0.7):
 
 @case(3)
 def expand_by_a_count():
-    seen(sample("x", dist.Normal(0.0, 1.0).expand([count(1, 3)]).to_event(1)).sum())
+    seen(sample("x", dist.Normal(0.0, 1.0).expand([count(11, 13)]).to_event(1)).sum())
 
 
 @case(3)
@@ -555,9 +555,9 @@ def empty_arrays():
     observe("none", dist.Normal(jnp.zeros(0), 1.0), np.zeros(0))
 
 
-@case(3, latent=["z"])
+@case(2, latent=["z"])
 def sizes_of_distributions():
-    k = count(2, 4)
+    k = count(2, 3)
     w = sample("w", dist.Dirichlet(jnp.ones(k)))
     z = sample("z", dist.Categorical(w))
     c = sample("c", dist.LKJCholesky(k, 1.5))
@@ -1031,7 +1031,6 @@ def test_importing_changes_no_setting():
 
 
 SETTINGS = {
-    "as it is": lambda: jax.enable_x64(jax.config.jax_enable_x64),
     "double precision": lambda: jax.enable_x64(True),
     "single precision": lambda: jax.enable_x64(False),
     "no jit": jax.disable_jit,
@@ -1039,29 +1038,30 @@ SETTINGS = {
     "checks for leaks": jax.checking_leaks,
     "no promotion of ranks": lambda: jax.numpy_rank_promotion("raise"),
     "validation": lambda: numpyro.validation_enabled(True),
-    "another default device": lambda: jax.default_device(jax.devices()[0]),
 }
 
 
+def everything_computed():
+    """What a path says of a point, by each way of asking it."""
+    division = ab.divide(of_real(lambda x: helper(x) if x > 1 else jax.nn.softplus(x)), executions=20)
+    [path] = division.paths
+    points = path.prior(3).points
+    evaluation, gradient = path.differentiate(points)
+    host = path.evaluate(points, compile=False)
+    values = path.values(points)["x"]
+    return np.concatenate([points.ravel(), values, evaluation.log_density, gradient.ravel(), host.log_density])
+
+
+@pytest.fixture(scope="module")
+def computed_before():
+    return everything_computed()
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_user_s_settings_do_not_matter_and_stay(setting):
-    program = of_real(lambda x: helper(x) if x > 1 else jax.nn.softplus(x) * sample("z", dist.Normal(0.0, 1.0)))
-
-    def evaluated():
-        division = ab.divide(program, executions=50)
-        out = []
-        for path, values in some_rows(division.explore(5, seed=1), of_each=1):
-            points = path.points(batch(values))
-            assert path.evaluate(points).log_density == pytest.approx(path.evaluate(points, compile=False).log_density)
-            path.differentiate(points)
-            path.outcomes(points)
-            out.append(path.prior(3).points.tolist() + path.evaluate(points).log_density.tolist())
-        return out
-
-    expected = evaluated()
+def test_the_user_s_settings_do_not_matter_and_stay(setting, computed_before):
     with SETTINGS[setting]():
         before = dict(jax.config.values), jax.config.jax_enable_x64, jnp.ones(1).dtype
-        assert evaluated() == expected
+        np.testing.assert_allclose(everything_computed(), computed_before, rtol=1e-12)
         assert (dict(jax.config.values), jax.config.jax_enable_x64, jnp.ones(1).dtype) == before
 
 

@@ -145,11 +145,9 @@ class Density:
         for site in self.recording.sites:
             dtype = np.int64 if site.discrete else np.float64
             env[site.value.node] = np.asarray(values[site.name], dtype)
-        nodes = self._inverses
-        wanted = [n for n in nodes if isinstance(n, Node)]
-        evaluate(self.graph.schedule(wanted, env), env)
         n = max((len(v) for v in env.values()), default=1)
-        rows = [np.broadcast_to(env[x].reshape(len(env[x]), -1), (n, env[x][0].size)) for x in nodes]
+        evaluate(self.graph.schedule(self._inverses, env), env)
+        rows = [np.broadcast_to(env[x], (n, *env[x].shape[1:])).reshape(n, -1) for x in self._inverses]
         return np.concatenate(rows, axis=1, dtype=np.float64) if rows else np.zeros((n, 0))
 
     @cached_property
@@ -158,8 +156,9 @@ class Density:
         nodes = []
         with self.recording.trace.current():
             for c in self.coordinates:
-                value = c.site.value
+                # Its node, even where a guard on a discrete site has made the value known.
+                node = c.site.value.node
                 if not c.site.discrete:
-                    value = biject_to(c.site.distribution.support).inv(value)
-                nodes.append(as_input(value))
+                    node = as_input(biject_to(c.site.distribution.support).inv(c.site.value))
+                nodes.append(node)
         return nodes

@@ -15,7 +15,7 @@ from anabranch.divide.recording import Program, Recording
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Given
-from anabranch.divide.tree import Fork, Tree, not_a_function, record
+from anabranch.divide.tree import Fork, Tree, check_same, record
 
 __all__ = ["Division", "Executions", "divide"]
 
@@ -166,6 +166,7 @@ class Division:
             arrivals = self._tree.send(n, seed, given, count)
         except _Restart:
             return self._send(n, seed, given, count)
+        self._check_observations()
         out = []
         for arrival in arrivals:
             path = None if arrival.fork.end is None else self._paths[arrival.fork.end.signature]
@@ -195,9 +196,13 @@ class Division:
     def _check_repeatable(self, fork: Fork) -> None:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
         if isinstance(fork.end, Recording):
-            again = record(self.program, [decision.answer for decision in fork.end.decisions])
-            if again.fingerprint != fork.end.fingerprint:
-                raise not_a_function(fork.end, again)
+            check_same(fork.end, record(self.program, fork.end.answers))
+
+    def _check_observations(self) -> None:
+        """An observation outside its support on one path may be meant; on every path it is a fault."""
+        faults = [path.fault for path in self._paths.values()]
+        if faults and all(faults):
+            raise faults[0]  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Path]:
         return iter(self.paths)

@@ -213,12 +213,13 @@ def _multivariate_normal(d: Any, rng: Generator, n: int, shape: Shape) -> Array:
 
 def _lkj_cholesky(d: Any, rng: Generator, n: int, shape: Shape) -> Array:
     """The onion method: a row is a point on the sphere, shrunk to a beta-distributed squared length."""
-    rows = np.arange(1, d.dimension)
-    a, b = rows / 2, _align(d.concentration, len(shape))[..., None] + (d.dimension - 1 - rows) / 2
-    size = (n, *shape, d.dimension - 1)
+    dimension = int(d.dimension)
+    rows = np.arange(1, dimension)
+    a, b = rows / 2, _align(d.concentration, len(shape))[..., None] + (dimension - 1 - rows) / 2
+    size = (n, *shape, dimension - 1)
     squared = _where_valid(b > 0, lambda a, b: rng.beta(a, b, size), [a, b], np.nan)
-    point = np.tril(rng.standard_normal((*size, d.dimension - 1)))
-    factor = np.zeros((n, *shape, d.dimension, d.dimension))
+    point = np.tril(rng.standard_normal((*size, dimension - 1)))
+    factor = np.zeros((n, *shape, dimension, dimension))
     factor[..., 0, 0] = 1
     factor[..., 1:, :-1] = point * np.sqrt(squared / (point**2).sum(axis=-1))[..., None]
     factor[..., rows, rows] = np.sqrt(1 - squared)

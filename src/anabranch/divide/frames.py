@@ -7,7 +7,9 @@ import functools
 import linecache
 import os
 import sys
+import textwrap
 import types
+from typing import Any
 
 __all__ = ["belongs_to_program", "frame_of", "negated", "question", "user_frame", "where"]
 
@@ -31,7 +33,10 @@ def user_frame() -> types.FrameType | None:
 def belongs_to_program(frame: types.FrameType) -> bool:
     """Whether a frame runs the user's code."""
     module = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] not in _MACHINERY or module.startswith("anabranch.programs")
+    root = module.partition(".")[0]
+    if root in _MACHINERY:
+        return module.startswith("anabranch.programs")
+    return root == "__main__" or root not in sys.stdlib_module_names
 
 
 def where(frame: types.FrameType | None) -> str:
@@ -61,7 +66,24 @@ def _segment(code: types.CodeType, offset: int) -> str:
     encoded = [text.encode() for text in lines]
     encoded[-1] = encoded[-1][:end_column]
     encoded[0] = encoded[0][column:]
-    return " ".join(b"".join(encoded).decode(errors="replace").split())
+    return _asked(" ".join(b"".join(encoded).decode(errors="replace").split()), textwrap.dedent("".join(lines)))
+
+
+def _asked(text: str, statement: str) -> str:
+    """The question in a piece of source: of a whole `while`, `if` or conditional, its test, without `not`."""
+    for source in (text, statement):
+        try:
+            node: Any = ast.parse(source).body[0]
+        except SyntaxError:
+            continue
+        node = getattr(node, "value", node) if isinstance(node, ast.Expr) else node
+        if isinstance(node, ast.While | ast.If | ast.IfExp | ast.Assert):
+            test = node.test
+            while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test = test.operand
+            return ast.unparse(test)
+        return text
+    return text
 
 
 @functools.lru_cache(maxsize=4096)

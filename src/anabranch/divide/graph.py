@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from anabranch.divide import host
 
-__all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate"]
+__all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate", "with_batch_axis"]
 
 
 class Node(int):
@@ -129,5 +130,12 @@ class Graph:
 def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
     """Apply equations on the host. Every array has the batch as its first axis, of length one where it is constant."""
     for step in steps:
-        values = [env[x] if isinstance(x, Node) else np.asarray(x)[None] for x in step.inputs]
+        values = [env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
         env.update(zip(step.outputs, host.apply(step.primitive, step.params, values), strict=True))
+
+
+def with_batch_axis(constant: Any) -> Any:
+    """A constant as a batch of one. The keys of `jax.random` have no NumPy form and stay what they are."""
+    if isinstance(constant, jax.Array) and jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
+        return constant[None]
+    return np.asarray(constant)[None]

@@ -10,8 +10,8 @@ What is used of `jax._src`, and why:
 - `core.Trace`, `core.Tracer`, `core.set_current_trace`: the extension point for custom traces, without a public name.
 - `core.eval_trace`, `core.trace_ctx`: to compute with concrete values while our trace is current, and to notice that
   some other transformation (`jit`, `vmap`, `grad`) is current instead.
-- `core.concrete_or_error`: jax probes a tracer for a value (and is refused) or demands one (which is a decision).
-  The two arrive by the same method and differ only in the caller.
+- `core.concrete_or_error`, `indexing._is_slice_element...`: jax probes a tracer for a value (and is refused) or demands
+  one (which is a decision). The two arrive by the same method and differ only in the caller.
 - `core.ShapedArray`, `core.typeof`: the types of values.
 - `partial_eval.convert_constvars_jaxpr`: turns values that a custom derivative closes over into arguments.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, SupportsIndex
 
@@ -29,6 +30,7 @@ import numpy as np
 from jax import lax
 from jax._src import core
 from jax._src.interpreters import partial_eval
+from jax._src.numpy import indexing
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from anabranch.divide import host
@@ -47,6 +49,20 @@ class Undecided(BaseException):
 
 class TracedElsewhere(Exception):
     """A decision was asked for while another JAX transformation was tracing."""
+
+
+_DEMANDS = {core.concrete_or_error.__code__, indexing._is_slice_element_none_or_constant_or_symbolic.__code__}
+
+
+def _is_demand(frame: types.FrameType | None) -> bool:
+    """Whether jax cannot go on without a value: it wants a shape, or the ends of a slice."""
+    for _ in range(3):
+        if frame is None:
+            return False
+        if frame.f_code in _DEMANDS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _scalar(tracer: PathTracer) -> PathTracer:
@@ -132,6 +148,13 @@ class PathTracer(core.Tracer):
     def __array__(self, dtype: Any = None, context: None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.concrete(), dtype=dtype)
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy's functions of numbers are those of jax.numpy; what has no counterpart there gets concrete values."""
+        function = getattr(jax.numpy, ufunc.__name__, None)
+        if method == "__call__" and function is not None and not kwargs:
+            return function(*inputs)
+        return getattr(ufunc, method)(*[np.asarray(x) for x in inputs], **kwargs)
+
     def item(self, *args: SupportsIndex) -> Any:
         return self.concrete().item(*args)
 
@@ -139,10 +162,15 @@ class PathTracer(core.Tracer):
         return self.concrete().tolist()
 
     def to_concrete_value(self) -> np.ndarray | None:
-        if self.known is not None:
+        if self.known is not None or _is_demand(sys._getframe(1)):
             return self.concrete()
-        demanded = sys._getframe(1).f_code is core.concrete_or_error.__code__
-        return self.concrete() if demanded else None
+        return None
+
+    def __getitem__(self, index: Any) -> Any:
+        """As jax has it, but a boolean mask is a decision: the shape of the result depends on it."""
+        if isinstance(index, PathTracer) and index.aval.dtype == bool and index.aval.ndim:
+            index = index.concrete()
+        return super().__getitem__(index)
 
 
 def _scalar_operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
@@ -198,6 +226,8 @@ class Decider(Protocol):
 
     def splits(self, tracer: PathTracer) -> bool: ...
 
+    def same_in(self, other: Any, sites: int) -> bool: ...
+
 
 class PathTrace(core.Trace):
     """Records what the program does with its random values.
@@ -236,6 +266,9 @@ class PathTrace(core.Trace):
         """A binary operation on scalars where JAX's promotion is beyond doubt; None where it is not."""
         sites, known = tracer.sites, tracer.known
         if type(other) is PathTracer:
+            if other._trace is not self and known is not None and other.known is not None and function is lax.eq:
+                # A cache looks up whether a key of an earlier run is the one of this run.
+                return PathTracer(self, _scalar_aval(np.dtype(bool)), None, np.equal(known, other.known), 0)
             if other.aval is not tracer.aval or other._trace is not self:
                 return None
             sites |= other.sites
@@ -265,6 +298,9 @@ class PathTrace(core.Trace):
             with core.set_current_trace(core.eval_trace):
                 tracer.known = self.recorder.decide(tracer)
         else:
+            running = core.trace_ctx.trace
+            if isinstance(running, PathTrace) and running is not self:
+                running._accept(tracer)
             self.recorder.asked(tracer)
         return tracer.known
 
@@ -284,6 +320,7 @@ class PathTrace(core.Trace):
 
     def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any], /) -> Any:
         inputs, sites, known = self._inputs(tracers)
+        params = self._static(params)
         if known:
             return self._fold(primitive, inputs, tracers, params, sites)
         if primitive.name == "jit":
@@ -315,8 +352,8 @@ class PathTrace(core.Trace):
             if not isinstance(tracer, PathTracer):
                 inputs.append(tracer)
                 continue
-            if tracer._trace is not self and tracer.known is None:
-                raise LeakedTracer
+            if tracer._trace is not self:
+                self._accept(tracer)
             sites |= tracer.sites
             if tracer.known is None:
                 known = False
@@ -324,6 +361,19 @@ class PathTrace(core.Trace):
             else:
                 inputs.append(tracer.known)
         return inputs, sites, known
+
+    def _accept(self, tracer: PathTracer) -> None:
+        """A value of another run may be used in this one if it is known and would have been the same here."""
+        if tracer.known is None or (tracer.sites and not tracer._trace.recorder.same_in(self.recorder, tracer.sites)):
+            raise LeakedTracer
+
+    def _static(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Parameters that must be plain numbers, such as repetitions, with the traced ones among them decided."""
+        traced = {k: v for k, v in params.items() if type(v) is tuple and any(type(x) is PathTracer for x in v)}
+        if not traced:
+            return params
+        with core.set_current_trace(self):
+            return {**params, **{k: tuple(int(x) for x in v) for k, v in traced.items()}}
 
     def _record(
         self, primitive: Any, inputs: list[Any], params: dict[str, Any], avals: Sequence[Any], sites: int
@@ -335,7 +385,7 @@ class PathTrace(core.Trace):
         self, primitive: Any, inputs: list[Any], tracers: Sequence[Any], params: dict[str, Any], sites: int
     ) -> Any:
         """Compute now. On the host where there is a rule, for XLA would compile each primitive for each shape."""
-        if not host.supports(primitive, params) or any(is_key(x) for x in inputs):
+        if not host.supports(primitive, params) or any(map(_belongs_to_jax, inputs)):
             with core.set_current_trace(core.eval_trace):
                 return primitive.bind(*inputs, **params)
         values = host.apply(primitive, params, [np.asarray(x)[None] for x in inputs])
@@ -391,6 +441,11 @@ def as_input(value: Any) -> Any:
 
 def _aval(value: Any) -> Any:
     return value.aval if isinstance(value, PathTracer) else core.typeof(value)
+
+
+def _belongs_to_jax(value: Any) -> bool:
+    """Keys have no NumPy form, and jax insists that the integers inside them are arrays of its own."""
+    return is_key(value) or (isinstance(value, jax.Array) and value.dtype == np.uint32)
 
 
 def is_key(value: Any) -> bool:

@@ -22,7 +22,7 @@ from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 
-__all__ = ["Execution", "Interpreted", "interpret"]
+__all__ = ["Execution", "Interpreted", "interpret", "replay"]
 
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
@@ -70,6 +70,11 @@ def interpret(program: Program, assign: Assign) -> Execution:
     return Execution(recording, oracle.values)
 
 
+def replay(values: Mapping[str, np.ndarray]) -> Assign:
+    """Give each site the value it had."""
+    return lambda site, _: values[site.name]
+
+
 class Interpreted:
     """The backend of a path that is run by the interpreter: slow, universal, without a gradient."""
 
@@ -109,7 +114,7 @@ class Interpreted:
         out = np.full((n, self.dim), np.nan)
         for i in range(n):
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
-            run = interpret(self.program, _from(row))
+            run = interpret(self.program, replay(row))
             for site in run.recording.sites:
                 if site.name in self.columns:
                     out[i, self.columns[site.name]] = _coordinates(site)
@@ -183,7 +188,3 @@ def _coordinates(site: Site) -> np.ndarray:
         return site.value.known.reshape(-1)
     with site.value._trace.current():
         return np.asarray(as_input(biject_to(site.distribution.support).inv(site.value))).reshape(-1)
-
-
-def _from(values: Mapping[str, np.ndarray]) -> Assign:
-    return lambda site, _: values[site.name]

@@ -14,11 +14,11 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.evaluation import Evaluation
-from anabranch.divide.interpret import Execution, Interpreted, interpret
+from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Program, Recording
 from anabranch.divide.terms import support_text
-from anabranch.divide.tree import Fork, record
+from anabranch.divide.tree import Fork, check_same, record
 
 __all__ = ["Outcome", "Path", "SiteInfo"]
 
@@ -177,6 +177,11 @@ class Path:
         return self._first.decisions[-1].where if self._first.decisions else "?"
 
     @property
+    def fault(self) -> errors.AnabranchError | None:
+        """What makes the density zero on the whole path: an observation outside a support that is not random."""
+        return next((o.fault for o in self._first.observations if o.fault is not None), None)
+
+    @property
     def prior_probability(self) -> float:
         """The prior probability of the path: exact if it takes only discrete sites with known parameters."""
         if self._probability is not None:
@@ -191,9 +196,16 @@ class Path:
 
     @cached_property
     def _backend(self) -> Backend:
+        # One more run of the Python costs little beside a compilation, and a program that does not do the same again
+        # must not get a density.
         if isinstance(self.ends[0], Execution):
+            again = interpret(self.program, replay(self.ends[0].values))
+            check_same(self.ends[0].recording, again.recording)
             return Interpreted(self.program, self.ends[0])
-        return Compiled([end for end in self.ends if isinstance(end, Recording)])
+        recordings = [end for end in self.ends if isinstance(end, Recording)]
+        for recording in recordings:
+            check_same(recording, record(self.program, recording.answers))
+        return Compiled(recordings)
 
     def evaluate(self, points: Any, *, compile: bool = True) -> Evaluation:
         """Log prior, log likelihood and guard at each point; `compile=False` computes on the host, for a few points."""
@@ -268,10 +280,7 @@ class Path:
     # Crossing to another process --------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
-        ends = [
-            end.values if isinstance(end, Execution) else [decision.answer for decision in end.decisions]
-            for end in self.ends
-        ]
+        ends = [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
         # cloudpickle, since programs are often closures, or functions of a notebook.
         return _rebuild, (cloudpickle.dumps(self.program), ends, self.prior_probability)
 
@@ -284,8 +293,7 @@ def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
 def _rebuild(pickled: bytes, ends: list[Any], probability: float) -> Path:
     program = cloudpickle.loads(pickled)
     if ends and isinstance(ends[0], dict):
-        values = ends[0]
-        path = Path(program, [interpret(program, lambda site, _: values[site.name])])
+        path = Path(program, [interpret(program, replay(ends[0]))])
     else:
         path = rebuild(program, ends)
     path._probability = probability

@@ -24,13 +24,13 @@ from anabranch.divide.frames import frame_of, negated, question, user_frame, whe
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site
-from anabranch.divide.terms import Observation, checked_observation, show_value
+from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
 # NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
 _ONE_AT_A_TIME = threading.RLock()
-_QUESTIONS_PER_SITE = 20
+_QUESTIONS_PER_SITE = 100
 
 
 class LeavesJax(BaseException):
@@ -66,12 +66,16 @@ class Recorder(Messenger):
         self.program, self.oracle = program, oracle
         self.recording = Recording(program, PathTrace(self))
         self._seen: dict[str, str] = {}
+        self._questions = 0  # since the last site
+        self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         with _ONE_AT_A_TIME, recording.trace.current(), addresses.execution(program.function), self._explained(), self:
             recording.result = program.function(*program.args, **program.kwargs)
+            if self._interruption is not None:
+                raise self._interruption  # the program caught it
         return recording
 
     @contextmanager
@@ -85,6 +89,12 @@ class Recorder(Messenger):
                 where=where(frame_of(error)),
                 remedy="The program must not keep values between runs: remove the global, cache or memo that does",
             ) from None
+        except jax.errors.NonConcreteBooleanIndexError as error:
+            raise errors.DecisionInsideTransformation(
+                "an array of jax was indexed by a random boolean mask, and the shape of the result would be random",
+                where=where(frame_of(error)),
+                remedy="Use jnp.where, or make the mask a decision with numpy.asarray(mask)",
+            ) from error
         except (TracedElsewhere, jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
             raise errors.DecisionInsideTransformation(
                 "a JAX transformation (jit, vmap, grad, scan, cond) asked a random value for a concrete answer",
@@ -108,12 +118,38 @@ class Recorder(Messenger):
             "control_flow": self._unsupported,
         }.get(msg["type"])
         if handler is not None:
-            handler(msg)
+            with self._not_to_be_caught():
+                handler(msg)
             msg["stop"] = True
 
+    @contextmanager
+    def _not_to_be_caught(self) -> Iterator[None]:
+        """Remember what ends the run, for a program that catches everything and goes on."""
+        try:
+            yield
+        except BaseException as error:
+            self._interruption = error
+            raise
+
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, distribution, frame = msg["name"], msg["fn"], user_frame()
-        place = where(frame)
+        name, distribution, place = msg["name"], private_copy(msg["fn"]), where(user_frame())
+        self._claim(name, place)
+        if msg["kwargs"].get("sample_shape"):
+            distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
+        if msg["value"] is not None:  # observed, or given by a handler inside the program
+            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"])
+            if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
+                raise observed.fault
+            self.recording.add(observed)
+        elif isinstance(distribution, dist.Delta):
+            # All its mass is in one point: nothing to infer, and the value is a function of what came before.
+            msg["value"] = distribution.v
+            self.recording.add(Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False))
+        else:
+            msg["value"] = self._latent(name, distribution, place, msg["scale"])
+
+    def _claim(self, name: str, place: str) -> None:
+        """Take an address, once in an execution, and outside every transformation."""
         if not self.recording.trace.is_current():
             raise errors.SiteInsideTransformation(
                 "it is inside a JAX transformation (jit, vmap, grad, scan, cond), which runs its function once for "
@@ -122,23 +158,6 @@ class Recorder(Messenger):
                 where=place,
                 remedy="Move it outside, use a vector site instead of vmap, or a Python loop instead of scan",
             )
-        self._claim(name, place)
-        if msg["kwargs"].get("sample_shape"):
-            distribution = distribution.expand_by(msg["kwargs"]["sample_shape"])
-        if msg["is_observed"]:
-            self.recording.observations.append(
-                checked_observation(name, distribution, msg["value"], place, msg["scale"])
-            )
-        elif isinstance(distribution, dist.Delta):
-            # All its mass is in one point: nothing to infer, and the value is a function of what came before.
-            msg["value"] = distribution.v
-            self.recording.observations.append(
-                Observation(name, distribution, distribution.v, place, msg["scale"], check_support=False)
-            )
-        else:
-            msg["value"] = self._latent(name, distribution, place, msg["scale"])
-
-    def _claim(self, name: str, place: str) -> None:
         if name in self._seen:
             raise errors.DuplicateAddress(
                 f"the address was used before, at {self._seen[name]}",
@@ -150,23 +169,22 @@ class Recorder(Messenger):
 
     def _latent(self, name: str, distribution: Any, place: str, scale: Any) -> PathTracer:
         recording = self.recording
-        index = len(recording.sites)
+        index, self._questions = len(recording.sites), 0
         if index >= self.program.max_sites:
             raise TooManySites
-        try:
-            discrete = bool(distribution.support.is_discrete)
-        except NotImplementedError as error:
+        support = getattr(distribution, "support", None)
+        if support is None:
             raise errors.NoTransform(
                 f"{type(distribution).__name__} does not say what its support is",
                 site=name,
                 where=place,
                 remedy="Give the distribution a support",
-            ) from error
-        shape = distribution.shape()
+            )
+        discrete = bool(support.is_discrete)
+        shape = tuple(int(size) for size in distribution.shape())
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
         site = Site(index, name, distribution, place, scale, value)
-        recording.sites.append(site)
-        recording.drawn_from[site.outputs[0]] = site
+        recording.add(site)
         self._open |= 1 << index
         assigned = self.oracle.assign(recording, site)
         if assigned is not None:
@@ -207,11 +225,17 @@ class Recorder(Messenger):
 
     def asked(self, tracer: PathTracer) -> None:
         """A known value was used as a concrete one: the sites behind it decide the path."""
+        self._bound_questions()
         for site in self._sites_in(tracer.sites):
             if site.discrete and site.fixed is None and self.program.split.get(site.name, True):
                 self.recording.asked.add(site.index)
 
     def decide(self, tracer: PathTracer) -> np.ndarray:
+        with self._not_to_be_caught():
+            return self._decided(tracer)
+
+    def _decided(self, tracer: PathTracer) -> np.ndarray:
+        self._bound_questions()
         for site in self._to_split(tracer):
             self._fix(site)
         open_sites = list(self._sites_in(tracer.sites & self._open))
@@ -220,12 +244,19 @@ class Recorder(Messenger):
         frame = user_frame()
         if np.issubdtype(tracer.aval.dtype, np.inexact) and not all(site.discrete for site in open_sites):
             raise LeavesJax(where(frame), question(frame))
-        self._bound_questions(where(frame))
         node = tracer.node
         assert node is not None
         answer = self.oracle.choose_answer(self.recording, node)
         self.recording.decisions.append(Decision(None, node, answer, _phrase(question(frame), answer), where(frame)))
         return answer
+
+    def same_in(self, other: Recorder, sites: int) -> bool:
+        """Whether these sites are known in another run, and have the same values there."""
+        theirs = {site.name: site.value.known for site in other.recording.sites}
+        return all(
+            theirs.get(site.name) is not None and np.array_equal(theirs[site.name], site.value.known)
+            for site in self._sites_in(sites)
+        )
 
     def splits(self, tracer: PathTracer) -> bool:
         return bool(self._to_split(tracer))
@@ -251,12 +282,13 @@ class Recorder(Messenger):
         evaluate(graph.schedule([tracer.node], env), env)
         return env[tracer.node][0]
 
-    def _bound_questions(self, place: str) -> None:
+    def _bound_questions(self) -> None:
         """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
-        if len(self.recording.decisions) > _QUESTIONS_PER_SITE * self.program.max_sites:
+        self._questions += 1
+        if self._questions > _QUESTIONS_PER_SITE * self.program.max_sites:
             raise errors.EndlessProgram(
-                f"{len(self.recording.decisions)} decisions were taken on one path",
-                where=place,
+                f"{self._questions} questions were asked since the last site was drawn",
+                where=where(user_frame()),
                 remedy="Make the loop end, or raise max_sites",
             )
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpyro.distributions as dist
-from jax.tree_util import tree_flatten, tree_leaves, tree_unflatten
+from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
-from anabranch.divide.terms import Observation, log_prob, support_text
+from anabranch.divide.terms import Observation, log_prob, show_value, support_text
 
 __all__ = ["Decision", "Program", "Recording", "Site"]
 
@@ -50,6 +50,11 @@ class Site:
     value: PathTracer
     fixed: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        leaves, self._tree = tree_flatten(self.distribution)
+        self.inputs = [as_input(leaf) for leaf in leaves]
+        """The parameters of the distribution: nodes of the graph, or constants."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.value.aval.shape
@@ -76,22 +81,13 @@ class Site:
         # A constraint on single numbers has a bijection number by number; the others have no parameters.
         return self.shape if support.event_dim == 0 else tuple(biject_to(support).inverse_shape(self.shape))
 
-    @cached_property
-    def _flat(self) -> tuple[list[Any], Any]:
-        return tree_flatten(self.distribution)
-
-    @cached_property
-    def inputs(self) -> list[Any]:
-        """The parameters of the distribution: nodes of the graph, or constants."""
-        return [as_input(leaf) for leaf in self._flat[0]]
-
     @property
     def outputs(self) -> tuple[Node, ...]:
         return (self.value.node,)
 
     def with_parameters(self, parameters: Sequence[Any]) -> Any:
         """The distribution with other parameters in place of the traced ones."""
-        return tree_unflatten(self._flat[1], parameters)
+        return tree_unflatten(self._tree, parameters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +120,17 @@ class Recording:
         self.deterministics: dict[str, Any] = {}
         self.result: Any = None
         self.asked: set[int] = set()
+        self._statements: list[tuple[Site | Observation, int]] = []
         self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites)
+
+    @property
+    def answers(self) -> list[np.ndarray]:
+        return [decision.answer for decision in self.decisions]
 
     @property
     def free(self) -> list[Site]:
@@ -145,17 +146,26 @@ class Recording:
         )
 
     @cached_property
-    def fingerprint(self) -> str:
-        """A digest of everything the run did. Two runs with the same decisions must have the same."""
-        digest = hashlib.blake2b(repr((self.addresses, [d.key for d in self.decisions])).encode())
-        steps = [(equation.primitive.name, equation.inputs) for equation in self.trace.graph.producers if equation]
-        steps += [(site.name, site.inputs) for site in self.sites]
-        steps += [(o.name, [o.value, *tree_leaves(o.distribution)]) for o in self.observations]
-        for name, inputs in steps:
-            digest.update(name.encode())
-            for x in map(as_input, inputs):
-                digest.update(repr(x).encode() if isinstance(x, Node) or is_key(x) else np.asarray(x).tobytes())
-        return digest.hexdigest()
+    def fingerprint(self) -> dict[str, bytes]:
+        """A digest of each statement and of what led to it. Runs with the same decisions must have the same."""
+        out, start = {}, 0
+        for statement, end in self._statements:
+            parts = [type(statement.distribution).__name__.encode()]
+            for equation in filter(None, self.trace.graph.producers[start:end]):
+                parts += [equation.primitive.name.encode(), *map(_bytes, equation.inputs)]
+            parts += [_bytes(x) for x in statement.inputs]
+            out[statement.name] = _digest(parts)
+            start = end
+        return out
+
+    def add(self, statement: Site | Observation) -> None:
+        """Keep a site or an observation that the run came to."""
+        self._statements.append((statement, len(self.trace.graph)))
+        if isinstance(statement, Site):
+            self.sites.append(statement)
+            self.drawn_from[statement.outputs[0]] = statement
+        else:
+            self.observations.append(statement)
 
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
@@ -182,4 +192,19 @@ class Recording:
         return self._mass_functions[site.index]
 
     def describe(self) -> str:
-        return ", ".join(map(str, self.decisions)) or "the only path so far"
+        """The decisions, in words."""
+        asked = [f"{s.name} = {show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
+        return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, Node) or is_key(value):
+        return repr(value).encode()
+    return np.asarray(value).tobytes()

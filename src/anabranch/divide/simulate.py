@@ -17,7 +17,7 @@ from numpyro.distributions import biject_to
 
 from anabranch.divide import host
 from anabranch.divide.drawing import draw
-from anabranch.divide.graph import Node
+from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 
@@ -74,7 +74,7 @@ class Batch:
         return out
 
     def _take_step(self, step: Any) -> None:
-        inputs = [self.env[x] if isinstance(x, Node) else np.asarray(x)[None] for x in step.inputs]
+        inputs = [self.env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
         if isinstance(step, Site):
             self.env[step.outputs[0]] = self.draw(step, inputs)
         else:

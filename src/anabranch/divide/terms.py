@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.tree_util import tree_leaves
 from numpyro.distributions.distribution import Unit
 
 from anabranch import errors
 from anabranch.divide.graph import Node
-from anabranch.divide.internals import as_input
+from anabranch.divide.internals import PathTracer, as_input
 
-__all__ = ["Observation", "checked_observation", "log_prob", "show_value", "summed", "support_text"]
+__all__ = ["Observation", "checked_observation", "log_prob", "private_copy", "show_value", "summed", "support_text"]
 
 
 @dataclass(eq=False)
@@ -28,15 +30,23 @@ class Observation:
     where: str
     scale: Any
     check_support: bool
+    fault: errors.AnabranchError | None = None
+
+    def __post_init__(self) -> None:
+        self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]
+        """The value and the parameters of the distribution: nodes of the graph, or constants."""
 
 
 def checked_observation(name: str, distribution: Any, value: Any, place: str, scale: Any) -> Observation:
-    """Check an observed value against its distribution, as far as it can be known now."""
+    """Check an observed value against its distribution, as far as it can be known now.
+
+    A value outside the support is a fault of the program unless a decision led here: another path may be meant for it.
+    """
     if isinstance(distribution, Unit):
         return Observation(name, distribution, value, place, scale, check_support=False)
     if not isinstance(value, jax.Array):
         value = np.asarray(value)
-        if value.dtype == object:
+        if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool):
             raise errors.ObservedShape(
                 "the observed value is not an array of numbers",
                 site=name,
@@ -44,19 +54,30 @@ def checked_observation(name: str, distribution: Any, value: Any, place: str, sc
                 remedy="Convert it with numpy.asarray",
             )
     _check_shape(name, distribution, value, place)
-    inside_support = support_holds(distribution, value)
-    held = as_input(inside_support)
-    if isinstance(held, Node):
+    inside_support = support_holds(distribution, jnp.asarray(value))
+    if isinstance(inside_support, PathTracer) and inside_support.sites:
+        # The support is random: a value outside it has no density there, which is no mistake.
         return Observation(name, distribution, value, place, scale, check_support=True)
-    if not np.all(held):
-        raise errors.ObservedOutsideSupport(
-            f"the observed value {_offender(value, np.asarray(held))} is outside the support "
+    held = np.asarray(as_input(inside_support))
+    fault = None
+    if not held.all():
+        fault = errors.ObservedOutsideSupport(
+            f"the observed value {_offender(value, held)} is outside the support "
             f"({support_text(distribution.support)}) of {type(distribution).__name__}",
             site=name,
             where=place,
             remedy="Check the data (a NaN?) and the distribution; mask missing values with handlers.mask or .mask()",
         )
-    return Observation(name, distribution, value, place, scale, check_support=False)
+    return Observation(name, distribution, value, place, scale, fault is not None, fault)
+
+
+def private_copy(distribution: Any) -> Any:
+    """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run."""
+    copied = copy.copy(distribution)
+    for name, value in vars(copied).items():
+        if isinstance(value, dist.Distribution):
+            setattr(copied, name, private_copy(value))
+    return copied
 
 
 def _check_shape(name: str, distribution: Any, value: Any, place: str) -> None:
@@ -89,7 +110,12 @@ def support_holds(distribution: Any, value: Any) -> Any:
     """Whether a value is inside the support, elementwise; what is masked out is not asked."""
     if isinstance(distribution, dist.MaskedDistribution):
         return jnp.logical_or(support_holds(distribution.base_dist, value), jnp.logical_not(distribution._mask))
-    return distribution.support(value)
+    if isinstance(distribution, dist.ExpandedDistribution):
+        return support_holds(distribution.base_dist, value)
+    if isinstance(distribution, dist.Independent):
+        holds = support_holds(distribution.base_dist, value)
+        return jnp.all(holds, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
+    return True if distribution.support is None else distribution.support(value)
 
 
 def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str) -> Any:
@@ -99,7 +125,7 @@ def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, nam
     minus infinity, as it must be for discrete values and for observations whose support is random.
     """
     try:
-        terms = distribution.log_prob(value)
+        terms = distribution.log_prob(jnp.asarray(value))
     except NotImplementedError as error:
         raise errors.NoDensity(
             f"{type(distribution).__name__} has no log_prob",
@@ -108,9 +134,8 @@ def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, nam
             remedy="Give the distribution a log_prob method, or use one that has a density",
         ) from error
     if check_support:
-        terms = jnp.where(support_holds(distribution, value), terms, -jnp.inf)
-    total = summed(terms)
-    return total if scale is None else scale * total
+        terms = jnp.where(support_holds(distribution, jnp.asarray(value)), terms, -jnp.inf)
+    return summed(terms if scale is None else scale * terms)
 
 
 def summed(terms: Any) -> Any:

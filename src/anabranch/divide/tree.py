@@ -22,8 +22,9 @@ from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
+from anabranch.divide.terms import Observation
 
-__all__ = ["Arrival", "Fork", "Script", "Tree", "record"]
+__all__ = ["Arrival", "Fork", "Script", "Tree", "check_same", "record"]
 
 logger = logging.getLogger("anabranch")
 
@@ -191,7 +192,8 @@ class Tree:
     def _interpret(self, fork: Fork, batch: Batch, count: bool) -> Iterator[Arrival]:
         known = _drawn_so_far(fork, batch)
         for row in range(len(batch)):
-            member = batch.take(np.array([row]), fork.key)
+            # Each execution is drawn by itself here, so each needs a stream of its own.
+            member = batch.take(np.array([row]), zlib.crc32(batch.members[row].tobytes(), fork.key))
             given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
             self.runs += 1
             try:
@@ -340,19 +342,21 @@ def _differs(old: Recording | None, new: Recording) -> bool:
     return old is not None and old.addresses[: len(new.sites)] != new.addresses
 
 
+def check_same(old: Recording, new: Recording) -> None:
+    """Two runs with the same decisions must have done the same."""
+    if old.fingerprint != new.fingerprint:
+        raise not_a_function(old, new)
+
+
 def not_a_function(old: Recording | None, new: Recording) -> errors.NotAFunction:
     """The error for a program that does something else when run again with the same decisions."""
-    before = old.addresses if old is not None else ()
-    first = next((i for i, (a, b) in enumerate(zip(before, new.addresses, strict=False)) if a != b), None)
-    site = new.sites[first] if first is not None else (new.sites[-1] if new.sites else None)
-    what = (
-        f"site {before[first]!r} in one run is {site.name!r} in another"
-        if first is not None and site is not None
-        else "the questions that it asks differ from run to run"
-    )
+    statements: list[Site | Observation] = [*new.sites, *new.observations]
+    changed = [s for s in statements if old is not None and old.fingerprint.get(s.name) != new.fingerprint[s.name]]
+    culprit = changed[0] if changed else None
+    what = "a statement has other parameters or values" if culprit else "it asks other questions"
     return errors.NotAFunction(
         f"run again with the same decisions ({new.describe()}), the program does something else: {what}",
-        site=site.name if site else None,
-        where=site.where if site else None,
+        site=culprit.name if culprit else None,
+        where=culprit.where if culprit else (statements[-1].where if statements else None),
         remedy="Take every random number from a sample statement, and do not change global state in the program",
     )
