@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -146,17 +145,20 @@ class Recording:
         )
 
     @cached_property
-    def fingerprint(self) -> dict[str, bytes]:
-        """A digest of each statement and of what led to it. Runs with the same decisions must have the same."""
+    def traits(self) -> dict[str, list[Any]]:
+        """What each statement is and what led to it: names, nodes and constants, by address."""
         out, start = {}, 0
         for statement, end in self._statements:
-            parts = [type(statement.distribution).__name__.encode()]
+            out[statement.name] = [type(statement.distribution).__name__, *statement.inputs]
             for equation in filter(None, self.trace.graph.producers[start:end]):
-                parts += [equation.primitive.name.encode(), *map(_bytes, equation.inputs)]
-            parts += [_bytes(x) for x in statement.inputs]
-            out[statement.name] = _digest(parts)
+                out[statement.name] += [equation.primitive.name, *equation.inputs]
             start = end
         return out
+
+    def differences(self, other: Recording) -> list[str]:
+        """The addresses at which another run with the same decisions did something else; all should be the same."""
+        names = dict.fromkeys([*other.traits, *self.traits])
+        return [name for name in names if not _alike(self.traits.get(name), other.traits.get(name))]
 
     def add(self, statement: Site | Observation) -> None:
         """Keep a site or an observation that the run came to."""
@@ -197,14 +199,21 @@ class Recording:
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
 
 
-def _digest(parts: Iterable[bytes]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
+def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(x is y or _same(x, y) for x, y in zip(one, other, strict=True))
 
 
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, Node) or is_key(value):
-        return repr(value).encode()
-    return np.asarray(value).tobytes()
+def _same(x: Any, y: Any) -> bool:
+    """Equal, up to the rounding of a constant that was computed once with NumPy and once by XLA."""
+    if type(x) is not type(y) and (isinstance(x, str | Node) or isinstance(y, str | Node)):
+        return False
+    if isinstance(x, str | Node) or is_key(x):
+        return isinstance(y, type(x)) and bool(np.all(x == y))
+    x, y = np.asarray(x), np.asarray(y)
+    if x.shape != y.shape:
+        return False
+    if np.issubdtype(x.dtype, np.inexact) or np.issubdtype(y.dtype, np.inexact):
+        return np.allclose(x, y, rtol=1e-6 if np.float32 in (x.dtype, y.dtype) else 1e-10, atol=0, equal_nan=True)
+    return np.array_equal(x, y)

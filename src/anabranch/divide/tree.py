@@ -344,15 +344,15 @@ def _differs(old: Recording | None, new: Recording) -> bool:
 
 def check_same(old: Recording, new: Recording) -> None:
     """Two runs with the same decisions must have done the same."""
-    if old.fingerprint != new.fingerprint:
+    if old.differences(new):
         raise not_a_function(old, new)
 
 
 def not_a_function(old: Recording | None, new: Recording) -> errors.NotAFunction:
     """The error for a program that does something else when run again with the same decisions."""
     statements: list[Site | Observation] = [*new.sites, *new.observations]
-    changed = [s for s in statements if old is not None and old.fingerprint.get(s.name) != new.fingerprint[s.name]]
-    culprit = changed[0] if changed else None
+    changed = [] if old is None else old.differences(new)
+    culprit = next((s for s in statements if s.name in changed), None)
     what = "a statement has other parameters or values" if culprit else "it asks other questions"
     return errors.NotAFunction(
         f"run again with the same decisions ({new.describe()}), the program does something else: {what}",
