@@ -73,7 +73,8 @@ def execution(program: Callable[..., Any]) -> Iterator[None]:
     """
     code = _innermost_code(program)
     # By identity: code objects of different functions that read the same are equal.
-    own = frozenset(id(part) for part in (code, *_nameless_within(code))) if code is not None else frozenset()
+    codes = [c for c in (code, getattr(program, "__anabranch_code__", None)) if c is not None]
+    own = frozenset(id(part) for each in codes for part in (each, *_nameless_within(each)))
     token = _current.set(_Execution(code, own))
     try:
         yield

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import linecache
 import os
 import sys
-import textwrap
 import types
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = ["belongs_to_program", "frame_of", "negated", "question", "user_frame"
 _MACHINERY = {"anabranch", "jax", "jaxlib", "numpyro", "numpy", "contextlib", "functools", "opt_einsum"}
 _OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.GtE(), ast.GtE: ast.Lt(), ast.Gt: ast.LtE(), ast.LtE: ast.Gt(), ast.Eq: ast.NotEq(),
-    ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(),
+    ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(), ast.Is: ast.IsNot(), ast.IsNot: ast.Is(),
 }  # fmt: skip
 
 
@@ -55,8 +55,7 @@ def question(frame: types.FrameType | None) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _segment(code: types.CodeType, offset: int) -> str:
-    positions = list(code.co_positions())
-    line, end_line, column, end_column = positions[offset // 2]
+    line, end_line, column, end_column = _position(code, offset)
     if line is None or end_line is None or column is None or end_column is None:
         return "?"
     lines = [linecache.getline(code.co_filename, i) for i in range(line, end_line + 1)]
@@ -66,24 +65,24 @@ def _segment(code: types.CodeType, offset: int) -> str:
     encoded = [text.encode() for text in lines]
     encoded[-1] = encoded[-1][:end_column]
     encoded[0] = encoded[0][column:]
-    return _asked(" ".join(b"".join(encoded).decode(errors="replace").split()), textwrap.dedent("".join(lines)))
+    return " ".join(b"".join(encoded).decode(errors="replace").split())
 
 
-def _asked(text: str, statement: str) -> str:
-    """The question in a piece of source: of a whole `while`, `if` or conditional, its test, without `not`."""
-    for source in (text, statement):
-        try:
-            node: Any = ast.parse(source).body[0]
-        except SyntaxError:
+def _position(code: types.CodeType, offset: int) -> Any:
+    """The lines and columns of the expression whose value is asked for.
+
+    A jump carries the position of its whole statement; what it jumps on is the value of the instruction before it.
+    """
+    before = None
+    for step in dis.get_instructions(code):
+        if step.opname == "EXTENDED_ARG":
             continue
-        node = getattr(node, "value", node) if isinstance(node, ast.Expr) else node
-        if isinstance(node, ast.While | ast.If | ast.IfExp | ast.Assert):
-            test = node.test
-            while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-                test = test.operand
-            return ast.unparse(test)
-        return text
-    return text
+        if step.offset >= offset:
+            jumps = ("JUMP" in step.opname and "_IF_" in step.opname) or step.opname in ("TO_BOOL", "UNARY_NOT")
+            asking = before if jumps and before is not None else step
+            return asking.positions or (None,) * 4
+        before = step
+    return (None,) * 4
 
 
 @functools.lru_cache(maxsize=4096)

@@ -162,9 +162,8 @@ class PathTracer(core.Tracer):
         return self.concrete().tolist()
 
     def to_concrete_value(self) -> np.ndarray | None:
-        if self.known is not None or _is_demand(sys._getframe(1)):
-            return self.concrete()
-        return None
+        # A probe of a known value is not a question: the interpreter must divide as the recorder does.
+        return self.concrete() if _is_demand(sys._getframe(1)) else self.known
 
     def __getitem__(self, index: Any) -> Any:
         """As jax has it, but a boolean mask is a decision: the shape of the result depends on it."""

@@ -15,6 +15,7 @@ import numpy as np
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret
+from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
 
@@ -55,11 +56,17 @@ def draw_within(path: Path, n: int, seed: int) -> PriorDraws:
         batch = [_attempt(path, end, size, seed, attempts) for end in path.ends]
         # One execution is in one decision sequence at most: an attempt of each together is one attempt.
         weights.append(np.sum([w for w, _ in batch], axis=0))
+        order, drawn = [], []
         for weight, values in batch:
             if (weight > 0).any():
-                inside = path.points(values)
-                points.append((inside, np.log(weight[weight > 0])))
-                found += len(inside)
+                order.append(np.flatnonzero(weight > 0))
+                drawn.append((path.points(values), np.log(weight[weight > 0])))
+                found += len(order[-1])
+        if drawn:
+            # In the order of the attempts, not of the sequences: what is cut off at the end must be cut off of all.
+            by_attempt = np.argsort(np.concatenate(order), kind="stable")
+            inside, logs = (np.concatenate(part)[by_attempt] for part in zip(*drawn, strict=True))
+            points.append((inside, logs))
         attempts += size
         size = min(2 * size, 20_000 if not path.interpreted else size)
     every = np.concatenate(weights)
@@ -89,7 +96,8 @@ def _attempt(
     for site in _fixed(end):
         term = as_input(end.log_prob(site))
         log_weight = log_weight + (batch.values(end, term) if isinstance(term, Node) else term)
-    return np.where(holds, np.exp(log_weight), 0.0), {k: v[holds] for k, v in values.items()}
+    weight = np.where(holds, np.exp(log_weight), 0.0)
+    return weight, {k: v[weight > 0] for k, v in values.items()}
 
 
 def _interpreted(
@@ -104,11 +112,15 @@ def _interpreted(
             value = fixed.get(site.name)
             return batch.draw(site, parameters)[0] if value is None else value
 
-        run = interpret(program, assign)
+        try:
+            run = interpret(program, assign)
+        except TooManySites:
+            continue
         if run.signature == end.signature:
             terms = [float(np.asarray(as_input(run.recording.log_prob(s)))) for s in _fixed(run.recording)]
             weights[i] = np.exp(sum(terms))
-            inside.append(run.values)
+            if weights[i] > 0:
+                inside.append(run.values)
     return weights, {name: np.stack([values[name] for values in inside]) for name in end.values} if inside else {}
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import textwrap
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +44,9 @@ def selecting(function: Callable[..., Any]) -> Callable[..., Any] | None:
         return None
     try:
         lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        # Not dedented: the columns are part of the addresses of sites without a name.
+        indented = lines[0][:1].isspace()
+        tree: Any = ast.parse("if 1:\n" + "".join(lines)).body[0] if indented else ast.parse("".join(lines))
     except (OSError, TypeError, SyntaxError):
         return None
     definition = tree.body[0]
@@ -55,7 +56,7 @@ def selecting(function: Callable[..., Any]) -> Callable[..., Any] | None:
     definition.body = [line for statement in definition.body for line in rewriter.statement(statement)]
     if not rewriter.changed:
         return None
-    ast.increment_lineno(tree, first - 1)
+    ast.increment_lineno(tree, first - 1 - indented)
     return _rebuilt(function, definition)
 
 
@@ -74,11 +75,22 @@ def _rebuilt(function: types.FunctionType, definition: ast.FunctionDef) -> Calla
     names = {_SELECT: _select, _ALL: _all, _ANY: _any, _NOT: _not}
     cells = dict(zip(free, function.__closure__ or (), strict=True))
     closure = tuple(cells[name] for name in made.__code__.co_freevars)
-    code = made.__code__.replace(co_qualname=function.__code__.co_qualname)
+    code = _renamed(made.__code__, made.__code__.co_qualname, function.__code__.co_qualname)
     space = {**function.__globals__, **names}
     rebuilt = types.FunctionType(code, space, function.__name__, function.__defaults__, closure)
     rebuilt.__kwdefaults__ = function.__kwdefaults__
-    return functools.update_wrapper(rebuilt, function)
+    functools.update_wrapper(rebuilt, function)
+    rebuilt.__anabranch_code__ = code  # type: ignore[attr-defined]
+    return rebuilt
+
+
+def _renamed(code: types.CodeType, old: str, new: str) -> types.CodeType:
+    """The code, and all functions in it, with the qualified names of the original."""
+    constants = tuple(_renamed(c, old, new) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    return code.replace(co_qualname=new + code.co_qualname.removeprefix(old), co_consts=constants)
+
+
+_IMMUTABLE = (bool, int, float, complex, str, tuple, type(None), np.generic, PathTracer)
 
 
 class _Rewriter:
@@ -124,13 +136,16 @@ class _Rewriter:
     def _expression(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             return node
+        if isinstance(node, ast.IfExp) and self.pure(node.body) and self.pure(node.orelse):
+            self.changed = True
+            sides = [_lambda([], self._expression(side)) for side in (node.body, node.orelse)]
+            none = ast.Tuple([], ast.Load())
+            call = ast.copy_location(_call(_SELECT, self.condition(node.test), *sides, none, none), node.test)
+            # Not a call whose value is stored under a name: that is how the addresses of sites are found.
+            return _located(ast.Subscript(ast.Tuple([call], ast.Load()), ast.Constant(0), ast.Load()), node)
         self._expressions(node)
         for keyword in getattr(node, "keywords", []):
             keyword.value = self._expression(keyword.value)
-        if isinstance(node, ast.IfExp) and self.pure(node.body) and self.pure(node.orelse):
-            self.changed = True
-            sides = [_lambda([], node.body), _lambda([], node.orelse)]
-            return _located(_call(_SELECT, self.condition(node.test), *sides, ast.Tuple([], ast.Load())), node)
         return node
 
     def _branch(self, node: ast.If, test: ast.expr) -> list[ast.stmt] | None:
@@ -150,7 +165,12 @@ class _Rewriter:
             returned = ast.Return(ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load()))
             definitions.append(ast.FunctionDef(label, _arguments(names), [*inner, returned], []))
         before = ast.Tuple([_before(name) for name in names], ast.Load())
-        call = _call(_SELECT, test, *[ast.Name(label, ast.Load()) for label in labels], before)
+        changed = {
+            n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+        }
+        places = ast.Tuple([ast.Constant(i) for i, name in enumerate(names) if name in changed], ast.Load())
+        call = _call(_SELECT, test, *[ast.Name(label, ast.Load()) for label in labels], before, places)
+        call = ast.copy_location(call, node.test)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         return [_located(line, node) for line in [*definitions, ast.Assign([target], call)]]
 
@@ -239,9 +259,12 @@ def _located(node: Any, like: ast.AST) -> Any:
 # What the rewritten program calls -----------------------------------------------------------------------------------
 
 
-def _select(test: Any, then: Callable[..., Any], orelse: Callable[..., Any], before: tuple[Any, ...]) -> Any:
+def _select(
+    test: Any, then: Callable[..., Any], orelse: Callable[..., Any], before: tuple[Any, ...], augmented: tuple[int, ...]
+) -> Any:
     """Both sides, selected by `test`, if it is a random real's and they can be; else the side that is asked for."""
-    if _is_open(test):
+    # Augmented assignment changes lists and arrays in place: such a side may only run if it is taken.
+    if _is_open(test) and all(isinstance(before[i], _IMMUTABLE) for i in augmented):
         try:
             with test._trace.undecided():
                 sides = then(*before), orelse(*before)

@@ -125,8 +125,13 @@ def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, nam
     NumPyro's densities assume a value inside the support and return any number outside it; `check_support` makes that
     minus infinity, as it must be for discrete values and for observations whose support is random.
     """
+    value = jnp.asarray(value)
+    holds = support_holds(distribution, value) if check_support else True
+    known = as_input(holds)
+    if not isinstance(known, Node) and not np.all(known):
+        return jnp.asarray(-np.inf)  # NumPyro would warn of a value that is known to be outside
     try:
-        terms = distribution.log_prob(jnp.asarray(value))
+        terms = distribution.log_prob(value)
     except NotImplementedError as error:
         raise errors.NoDensity(
             f"{type(distribution).__name__} has no log_prob",
@@ -135,7 +140,7 @@ def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, nam
             remedy="Give the distribution a log_prob method, or use one that has a density",
         ) from error
     if check_support:
-        terms = jnp.where(support_holds(distribution, jnp.asarray(value)), terms, -jnp.inf)
+        terms = jnp.where(holds, terms, -jnp.inf)
     return summed(terms if scale is None else scale * terms)
 
 

@@ -54,6 +54,7 @@ class Fork:
     children: dict[Any, Fork] = field(default_factory=dict)
     # For a question about the value of a site: the prior probability of each answer, as a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
+    parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
 
     @property
     def unexplored(self) -> bool:
@@ -183,10 +184,11 @@ class Tree:
         assert fork.question is not None
         site = None if fork.question[0] is None else recording.sites[fork.question[0]]
         node = site.outputs[0] if site is not None else Node(fork.question[1])  # type: ignore[arg-type]
+        unseen = node not in batch.env
         for answer, index in _answers(batch.values(recording, node), len(batch)):
             child = fork.child(answer.tobytes(), answer)
             waiting.append((child, batch.take(index, child.key)))
-        if site is not None:
+        if site is not None and unseen:
             _add_shares(fork, site, batch, count)
 
     def _interpret(self, fork: Fork, batch: Batch, count: bool) -> Iterator[Arrival]:
@@ -271,8 +273,10 @@ class _Scout(Script):
     def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
         fork = self.fork
         fork.question, fork.recording = question, recording
+        # A site that an earlier question depends on is no longer distributed as its prior says: it is counted.
+        unseen = node not in self.batch.env
         parts = _answers(self.batch.values(recording, node), len(self.batch))
-        if question[0] is not None:
+        if question[0] is not None and unseen:
             self.site_questions.append((fork, recording.sites[question[0]], self.batch))
         largest = max(range(len(parts)), key=lambda i: len(parts[i][1]))
         for i, (answer, index) in enumerate(parts):
@@ -309,15 +313,24 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
     value, result = recording.mass_function(site)
     parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
     constant = all(len(v) == 1 for v in parameters.values())
+    if not (count or constant):
+        return
+    if constant:
+        fork.parameters = [parameters]
+    else:
+        fork.parameters.append(parameters)
     for answer_key, child in fork.children.items():
         total, n = fork.shares.get(answer_key, (0.0, 0))
-        if (n and constant) or not (count or constant):
+        if n and constant:
             continue
         assert child.answer is not None
-        env = {**parameters, value: child.answer[None]}
-        evaluate(recording.trace.graph.schedule([result], env), env)
-        terms = env[result]
-        fork.shares[answer_key] = (total + float(np.exp(terms).sum()), n + len(terms))
+        # An answer met for the first time is asked of the members that came before, too.
+        for known in fork.parameters if not n else fork.parameters[-1:]:
+            env = {**known, value: child.answer[None]}
+            evaluate(recording.trace.graph.schedule([result], env), env)
+            terms = env[result]
+            total, n = total + float(np.exp(terms).sum()), n + len(terms)
+        fork.shares[answer_key] = (total, n)
 
 
 def _drawn_so_far(fork: Fork, batch: Batch) -> dict[str, np.ndarray]:
