@@ -62,9 +62,11 @@ def our_executions(division: ab.Division, n: int, seed: int) -> None:
 
 
 def print_executions(n_ours: int, n_loop: int) -> None:
-    print("\n| prior executions per second | anabranch | NumPyro, seed and trace in a loop | ratio |\n| --- | --- | --- | --- |")
+    print(
+        "\n| prior executions per second | anabranch | NumPyro, seed and trace in a loop | ratio |\n| --- | --- | --- | --- |"
+    )
     for name, (program, data) in PROGRAMS.items():
-        division = ab.divide(program, *data(), executions=n_ours, seed=0)
+        division = ab.find_paths(program, *data(), executions=n_ours, seed=0)
         ours = n_ours / seconds(lambda d=division: our_executions(d, n_ours, seed=0), repeats=3)
         numpyro_executions(program, data(), n_loop // 4)  # compile its samplers
         loop = n_loop / seconds(lambda p=program, d=data(): numpyro_executions(p, d, n_loop))
@@ -72,9 +74,13 @@ def print_executions(n_ours: int, n_loop: int) -> None:
 
 
 def print_cold() -> None:
-    print("\n| cold process, after imports: 1,000 prior executions to paths | seconds | paths | Python runs |\n| --- | --- | --- | --- |")
+    print(
+        "\n| cold process, after imports: 1,000 prior executions to paths | seconds | paths | Python runs |\n| --- | --- | --- | --- |"
+    )
     for name in PROGRAMS:
-        line = subprocess.run([sys.executable, __file__, "--cold", name], capture_output=True, text=True, check=True).stdout
+        line = subprocess.run(
+            [sys.executable, __file__, "--cold", name], capture_output=True, text=True, check=True
+        ).stdout
         print(line.strip())
 
 
@@ -82,7 +88,7 @@ def cold(name: str) -> None:
     program, data = PROGRAMS[name]
     arguments = data()
     start = time.perf_counter()
-    division = ab.divide(program, *arguments)
+    division = ab.find_paths(program, *arguments)
     took = time.perf_counter() - start
     print(f"| {name} | {took:.2f} | {len(division)} | {division.python_runs} |")
 
@@ -112,7 +118,7 @@ def print_growth() -> None:
 def print_routing(n: int) -> None:
     print("\n| routing known executions through the tree | executions per second | Python runs |\n| --- | --- | --- |")
     for name, (program, data) in PROGRAMS.items():
-        division = ab.divide(program, *data(), executions=n, seed=0)
+        division = ab.find_paths(program, *data(), executions=n, seed=0)
         before = division.python_runs
         rate = n / seconds(lambda d=division: d.explore(n, seed=0), repeats=3)
         print(f"| {name} | {rate:,.0f} | {division.python_runs - before} |")

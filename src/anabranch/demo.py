@@ -21,7 +21,7 @@ def main() -> None:
 def show(title: str, program: Any, *data: Any, limit: int = 40) -> None:
     """Divide a program and print what was found."""
     start = time.perf_counter()
-    division = ab.divide(program, *data, executions=1000, seed=0)
+    division = ab.find_paths(program, *data, executions=1000, seed=0)
     seconds = time.perf_counter() - start
     print(f"\n{title}\n")
     print(division.tree(limit))

@@ -14,7 +14,7 @@ from anabranch.divide.recording import Program
 
 
 def path_of(program, *args, **kwargs):
-    return ab.divide(program, *args, executions=50, **kwargs).paths[0]
+    return ab.find_paths(program, *args, executions=50, **kwargs).paths[0]
 
 
 def mixture_path(K):
@@ -55,14 +55,14 @@ def test_a_path_of_no_dimensions_has_a_density():
         ab.sample("heads", dist.Bernoulli(0.25))
         ab.observe("y", dist.Normal(0.0, 1.0), 0.5)
 
-    path = ab.divide(coin, split=["heads"]).paths[0]
+    path = ab.find_paths(coin, split=["heads"]).paths[0]
     assert path.dim == 0
     expected = np.log(0.75) - 0.5 * np.log(2 * np.pi) - 0.125
     np.testing.assert_allclose(path.evaluate(np.zeros((2, 0))).log_density, expected, rtol=1e-12)
 
 
 def test_two_decision_sequences_are_one_density_without_nan():
-    division = ab.divide(branches)
+    division = ab.find_paths(branches)
     [path] = division.paths
     assert len(path.decisions) == 2
     points = path.prior(200, seed=2).points

@@ -25,7 +25,7 @@ EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def explored(name):
     """A division and some executions, the same for every test that looks at them."""
     case = next(case for case in CASES if case.name == name)
-    division = ab.divide(case.program, *case.args, executions=1000, seed=0)
+    division = ab.find_paths(case.program, *case.args, executions=1000, seed=0)
     return division, division.explore(40, seed=1)
 
 

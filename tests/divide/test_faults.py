@@ -61,7 +61,7 @@ def here(program):
 
 def run(program, *args, **settings):
     """Everything that a user does with a program: divide it, and evaluate its paths."""
-    division = ab.divide(program, *args, **{"executions": 60} | settings)
+    division = ab.find_paths(program, *args, **{"executions": 60} | settings)
     for path in division:
         path.evaluate(path.prior(3).points, compile=False)
     return division
@@ -734,7 +734,7 @@ def test_random_support_that_excludes_the_data(label, leaves, caplog):
             assert float(x) >= 0
         observe("y", likelihood(x), data)
 
-    division = ab.divide(program, executions=20)
+    division = ab.find_paths(program, executions=20)
     [path] = division.paths
     assert path.interpreted == leaves
     evaluation = path.evaluate(path.points({"x": np.array([possible, impossible])}), compile=False)
@@ -785,7 +785,7 @@ def test_density_that_is_no_number(label, compile, caplog):
         NO_NUMBERS[label](x)
 
     with caplog.at_level(logging.WARNING, "anabranch"):
-        [path] = ab.divide(program, executions=50).paths
+        [path] = ab.find_paths(program, executions=50).paths
         points = np.zeros((4, path.dim))
         points[:, 0] = [-1.0, 1.0, -2.0, 2.0]
         for _ in range(2):
@@ -805,7 +805,7 @@ def test_weight_that_is_infinite_everywhere():
         sample("x", N01)
         factor("f", jnp.inf)
 
-    [path] = ab.divide(program, executions=5).paths
+    [path] = ab.find_paths(program, executions=5).paths
     assert path.evaluate([[0.5]], compile=False).invalid.all()
     assert path.invalid == 1
 
@@ -815,7 +815,7 @@ def test_weight_of_minus_infinity_is_no_fault():
         x = sample("x", N01)
         factor("f", jnp.where(x < 0, -jnp.inf, 0.0))
 
-    [path] = ab.divide(program, executions=5).paths
+    [path] = ab.find_paths(program, executions=5).paths
     evaluation = path.evaluate([[-1.0], [1.0]], compile=False)
     assert evaluation.inside.all()
     assert np.isneginf(evaluation.log_density).tolist() == [True, False]
@@ -845,7 +845,7 @@ def nothing():
 @pytest.mark.parametrize("program", [nothing, only_observed, only_computed, only_a_point])
 def test_no_random_variables(program):
     with pytest.raises(errors.NoRandomVariables, match=program.__name__) as raised:
-        ab.divide(program)
+        ab.find_paths(program)
     assert raised.value.remedy
 
 
@@ -855,7 +855,7 @@ def test_hidden_sites():
             numpyro.sample("x", N01)
 
     with pytest.raises(errors.NoRandomVariables):
-        ab.divide(program)
+        ab.find_paths(program)
 
 
 # Inside transformations ---------------------------------------------------------------------------------------------
@@ -1098,7 +1098,7 @@ def test_program_that_never_ends():
             n += 1
 
     with within(20):
-        division = ab.divide(program, executions=50, max_sites=40)
+        division = ab.find_paths(program, executions=50, max_sites=40)
     assert len(division) == 0
     assert division.remainder == pytest.approx(1.0)
     assert division.explored == 0
@@ -1114,7 +1114,7 @@ def test_walk_that_drifts_away():
             position = position + sample(f"x{n}", dist.Normal(0.3, 1.0))
             n += 1
 
-    division = ab.divide(program, executions=300, max_sites=25)
+    division = ab.find_paths(program, executions=300, max_sites=25)
     assert 0.1 < division.remainder < 0.9
     assert 0.1 < division.explored < 0.9
     assert division.explored + division.remainder <= 1 + 1e-9
@@ -1127,7 +1127,7 @@ def test_sites_up_to_the_bound_are_followed():
         while sample(f"x{n}", dist.Bernoulli(0.5)):
             n += 1
 
-    division = ab.divide(program, executions=2000, max_sites=4)
+    division = ab.find_paths(program, executions=2000, max_sites=4)
     assert sorted(len(path.sites) for path in division) == [1, 2, 3, 4]
     assert division.explored == pytest.approx(15 / 16)
     assert division.remainder == pytest.approx(1 / 16)
@@ -1141,7 +1141,7 @@ def test_walk_that_never_ends_in_the_interpreter():
             n += 1
 
     with within(20):
-        division = ab.divide(program, executions=60, max_sites=3)
+        division = ab.find_paths(program, executions=60, max_sites=3)
     assert division.remainder > 0
     assert division.explored + division.remainder <= 1 + 1e-9
 
@@ -1195,7 +1195,7 @@ def test_decisions_without_end(program):
 )
 def test_arguments(error, match, program, settings):
     with pytest.raises(error, match=match):
-        ab.divide(program, **settings)
+        ab.find_paths(program, **settings)
 
 
 def latent_and_real():
@@ -1207,19 +1207,19 @@ def latent_and_real():
 @pytest.mark.parametrize("split", ["x", ["x"], {"x": True}, ["x", "z"]])
 def test_split_on_a_real(split):
     with pytest.raises(ValueError, match=r"'x'.*continuous") as raised:
-        ab.divide(latent_and_real, split=split)
+        ab.find_paths(latent_and_real, split=split)
     assert here(latent_and_real) in str(raised.value)
 
 
 @pytest.mark.parametrize("split", ["z", ["z"], ("z",), {"z": True}, {"z": True, "x": False}])
 def test_split_on_a_discrete_site(split):
-    division = ab.divide(latent_and_real, split=split)
+    division = ab.find_paths(latent_and_real, split=split)
     assert len(division) == 2
     agrees_with_numpyro(division)
 
 
 def test_values_of_the_wrong_kind():
-    [path] = ab.divide(latent_and_real).paths
+    [path] = ab.find_paths(latent_and_real).paths
     for points in ([0.0, 1.0], np.zeros((2, 3)), np.zeros((2, 1, 2))):
         with pytest.raises(ValueError, match="points must have shape"):
             path.evaluate(points)
@@ -1255,7 +1255,7 @@ def test_statements_with_bad_arguments():
         lambda: factor("y", None),
     ):
         with pytest.raises(TypeError) as raised:
-            ab.divide(run_with(statement))
+            ab.find_paths(run_with(statement))
         assert raised.value.__notes__
 
 
@@ -1301,7 +1301,7 @@ def test_leaving_jax(label, caplog):
         observe("y", dist.Normal(function(x), 1.0), 0.5)
 
     with caplog.at_level(logging.INFO, "anabranch"):
-        division = ab.divide(program, executions=20)
+        division = ab.find_paths(program, executions=20)
         agrees_with_numpyro(division, executions=6)
     assert len(division) == 2
     assert all(path.interpreted for path in division)
@@ -1344,7 +1344,7 @@ def test_many_decision_sequences_of_one_path(caplog):
         observe("y", dist.Normal(jnp.stack(means), 1.0), ys)
 
     with caplog.at_level(logging.WARNING, "anabranch"):
-        division = ab.divide(program, executions=1000)
+        division = ab.find_paths(program, executions=1000)
     assert len(division) == 1
     agrees_with_numpyro(division, of_each=3)
 
@@ -1373,7 +1373,7 @@ def test_interpreted_as_recorded():
             x = x * sample("w", dist.Dirichlet(jnp.ones(2)))[0]
         observe("y", dist.Normal(x.sum() + z, 1.0), 0.5)
 
-    one, other = ab.divide(program, executions=100), interpreted(program)
+    one, other = ab.find_paths(program, executions=100), interpreted(program)
     other.explore(100)
     assert {path.signature for path in one} == {path.signature for path in other}
     recorded = {path.signature: path for path in one}

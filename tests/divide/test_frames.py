@@ -131,7 +131,7 @@ def test_decision_in_words(asks, text):
     def program():
         asks(ab.sample("x", dist.Uniform(-1.0, 1.0)))
 
-    [path] = ab.divide(program, executions=10).paths
+    [path] = ab.find_paths(program, executions=10).paths
     [(decision,)] = path.decisions
     words, _, place = decision.rpartition(" (")
     assert words == text
@@ -176,7 +176,7 @@ def test_where_of_nothing():
 def test_source_that_is_not_to_be_had():
     space = {"ab": ab, "dist": dist}
     exec(compile("def program():\n  if ab.sample('x', dist.Normal(0., 1.)) > -9: pass", "<typed>", "exec"), space)
-    [path] = ab.divide(space["program"], executions=10).paths
+    [path] = ab.find_paths(space["program"], executions=10).paths
     assert path.decisions == (("question at line 2 (<typed>:2)",),)
 
 

@@ -130,7 +130,7 @@ def test_a_long_random_walk_is_divided():
         if position > 0:
             ab.sample("sign", dist.Normal(0.0, 1.0))
 
-    division = ab.divide(walk, executions=20)
+    division = ab.find_paths(walk, executions=20)
     assert sorted(path.dim for path in division) == [1500, 1501]
     [group] = [group for group in division.explore(20, seed=1) if group.path.dim == 1500]
     values = group.values()

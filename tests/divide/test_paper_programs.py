@@ -31,7 +31,7 @@ def grid_evidence(path, size, limit=9.0):
 
 @pytest.mark.parametrize("y", [2.0, -3.5])
 def test_branching_has_two_paths_with_the_evidence_of_the_closed_form(y):
-    division = ab.divide(programs.branching, y)
+    division = ab.find_paths(programs.branching, y)
     assert sorted(path.addresses for path in division) == [("z0", "z1"), ("z0", "z2", "z3")]
     exact = {
         ("z0", "z1"): np.log(0.5) + norm.logpdf(y, -5, np.sqrt(8)),
@@ -43,7 +43,7 @@ def test_branching_has_two_paths_with_the_evidence_of_the_closed_form(y):
 
 
 def test_function_induction_has_exactly_26_paths():
-    division = ab.divide(programs.function_induction, *programs.function_induction_data(), executions=2000)
+    division = ab.find_paths(programs.function_induction, *programs.function_induction_data(), executions=2000)
     assert len(division) == 26
     assert division.explored == pytest.approx(1.0, abs=1e-12)
     assert division.python_runs == 26
@@ -53,9 +53,11 @@ def test_function_induction_has_exactly_26_paths():
     assert division.python_runs == 26
 
 
-@pytest.mark.parametrize(("shape", "size"), [("x", 400), ("x2", 400), ("sin(x)", 4000), ("x+x", 600), ("sin(sin(x))", 600)])
+@pytest.mark.parametrize(
+    ("shape", "size"), [("x", 400), ("x2", 400), ("sin(x)", 4000), ("x+x", 600), ("sin(sin(x))", 600)]
+)
 def test_function_induction_densities_integrate_to_the_exact_evidence(shape, size):
-    division = ab.divide(programs.function_induction, *programs.function_induction_data(), executions=2000)
+    division = ab.find_paths(programs.function_induction, *programs.function_induction_data(), executions=2000)
     [path] = [p for p in division if rules(p) == INDUCTION_RULES[shape]]
     assert abs(grid_evidence(path, size) - INDUCTION_EVIDENCE[shape]) < 1e-6
 
@@ -66,7 +68,7 @@ def rules(path):
 
 @pytest.mark.parametrize(("program", "rate"), [(programs.mixture, 9), (programs.misspecified_mixture, 90)])
 def test_the_mixture_finds_every_number_of_clusters_that_its_prior_draws_contain(program, rate):
-    division = ab.divide(program, programs.mixture_data(), executions=1000, seed=3)
+    division = ab.find_paths(program, programs.mixture_data(), executions=1000, seed=3)
     met = set()
     for executions in division.explore(1000, seed=3):
         met |= set(executions.values()["extra"].tolist())
@@ -82,7 +84,7 @@ def test_the_mixture_finds_every_number_of_clusters_that_its_prior_draws_contain
 
 def test_the_mixture_density_is_the_one_written_by_hand():
     y = programs.mixture_data()
-    division = ab.divide(programs.mixture, y, executions=300)
+    division = ab.find_paths(programs.mixture, y, executions=300)
     path = next(p for p in division if p.dim == 5)
     draws = path.prior(20, seed=1).points
     mu = np.stack([path.values(draws)[f"mu{k}"] for k in range(5)], axis=1)

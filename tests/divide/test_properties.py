@@ -62,7 +62,7 @@ def nearby(points, discrete, seed=0, scale=0.5):
 @few(30)
 @given(programs())
 def test_density_is_numpyro_s(program):
-    division = ab.divide(program, executions=100)
+    division = ab.find_paths(program, executions=100)
     for path, values in itertools.islice(some_rows(division.explore(100, seed=1), of_each=1), 6):
         points = path.points(batch(values))
         there = {name: value[0] for name, value in path.values(points).items()}
@@ -75,7 +75,7 @@ def test_density_is_numpyro_s(program):
 @few(6)
 @given(programs())
 def test_compiled_density_is_the_host_s(program):
-    division = ab.divide(program, executions=100)
+    division = ab.find_paths(program, executions=100)
     for group in division.explore(30, seed=1)[:2]:
         points = nearby(group.path.points(group.values()), group.path.discrete)
         assert_same_evaluation(group.path.evaluate(points), group.path.evaluate(points, compile=False))
@@ -84,7 +84,7 @@ def test_compiled_density_is_the_host_s(program):
 @few(12)
 @given(programs())
 def test_interpreted_density_is_the_host_s(program):
-    division, slowly = ab.divide(program, executions=200), interpreted(program)
+    division, slowly = ab.find_paths(program, executions=200), interpreted(program)
     for path, values in itertools.islice(some_rows(division.explore(20, seed=1), of_each=1), 4):
         [execution] = slowly.route(batch(values))
         assert execution.path.signature == path.signature
@@ -103,7 +103,7 @@ def test_interpreted_density_is_the_host_s(program):
 @few(6)
 @given(programs(), st.sampled_from([0.0, 0.3, 1.0]))
 def test_gradient_is_the_finite_difference(program, inverse_temperature):
-    division = ab.divide(program, executions=100)
+    division = ab.find_paths(program, executions=100)
     group = max(division.explore(20, seed=1), key=lambda group: group.path.dim)
     points = group.path.points(group.values())[:5]
     evaluation, gradient = group.path.differentiate(points, inverse_temperature)
@@ -126,7 +126,7 @@ def test_gradient_is_the_finite_difference(program, inverse_temperature):
 @given(programs())
 def test_gradient_at_several_temperatures(program):
     """The tempered gradient is linear in the inverse temperature, and one function serves for all of them."""
-    division = ab.divide(program, executions=100)
+    division = ab.find_paths(program, executions=100)
     group = max(division.explore(20, seed=1), key=lambda group: group.path.dim)
     points = group.path.points(group.values())
     prior, third, whole = (group.path.differentiate(points, t)[1] for t in (0.0, 0.3, 1.0))
@@ -139,7 +139,7 @@ def test_gradient_at_several_temperatures(program):
 @few(25)
 @given(programs())
 def test_every_execution_is_in_one_path(program):
-    division = ab.divide(program, executions=200)
+    division = ab.find_paths(program, executions=200)
     for path, values in itertools.islice(some_rows(division.explore(100, seed=1), of_each=2), 12):
         assert [other for other in division if indicator(other, values)] == [path]
 
@@ -147,7 +147,7 @@ def test_every_execution_is_in_one_path(program):
 @few(25)
 @given(programs())
 def test_python_runs_once_per_decision_sequence(program):
-    division = ab.divide(program, executions=200)
+    division = ab.find_paths(program, executions=200)
     executions = division.explore(100, seed=1)
     runs = division.python_runs
     assert runs == sum(len(path.ends) for path in division)
@@ -163,7 +163,7 @@ def test_python_runs_once_per_decision_sequence(program):
 @few(25)
 @given(programs())
 def test_explored_is_the_sum_over_paths(program):
-    division = ab.divide(program, executions=5)
+    division = ab.find_paths(program, executions=5)
     for seed in range(1, 12):
         assert division.explored == pytest.approx(sum(path.prior_probability for path in division), rel=1e-12)
         assert 0 < division.explored < 1 + 1e-9
@@ -173,7 +173,7 @@ def test_explored_is_the_sum_over_paths(program):
 @few(20)
 @given(programs(finite=True))
 def test_everything_is_explored_of_a_finite_program(program):
-    division = ab.divide(program, executions=20_000)
+    division = ab.find_paths(program, executions=20_000)
     assert division.explored == pytest.approx(1.0, abs=1e-9)
     for path in division:
         draws = path.prior(10)
@@ -185,7 +185,7 @@ def test_everything_is_explored_of_a_finite_program(program):
 @given(programs())
 def test_paths_are_as_frequent_as_they_say(program):
     known, fresh = 3000, 3000
-    division = ab.divide(program, executions=known)
+    division = ab.find_paths(program, executions=known)
     stated = {path.signature: path.prior_probability for path in division}
     counts = dict.fromkeys(stated, 0)
     for group in division.explore(fresh, seed=1):
@@ -200,7 +200,7 @@ def test_paths_are_as_frequent_as_they_say(program):
 @given(programs())
 def test_prior_draws_say_the_same_probability(program):
     known, n = 3000, 2000
-    division = ab.divide(program, executions=known)
+    division = ab.find_paths(program, executions=known)
     for path in division.paths[:4]:
         draws = path.prior(n, seed=2)
         assert len(draws.points) == len(draws.log_weights) <= n
@@ -216,7 +216,7 @@ def test_prior_draws_say_the_same_probability(program):
 @given(programs())
 def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
     """Draws within a path take its decision sequences as often as executions from the prior do."""
-    division = ab.divide(program, executions=3000)
+    division = ab.find_paths(program, executions=3000)
     several = [path for path in division.paths if len(path.ends) > 1]
     for path in several[:2]:
         draws = path.prior(1000, seed=3)
@@ -237,7 +237,7 @@ def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
 def test_executions_follow_from_the_seed_alone(program):
     fresh = Division(Program(program))
     expected = member_values(fresh.explore(60, seed=5))
-    known = ab.divide(program, executions=300, seed=1)
+    known = ab.find_paths(program, executions=300, seed=1)
     again = member_values(known.explore(60, seed=5))
     assert expected.keys() == again.keys()
     for member, values in expected.items():
@@ -269,7 +269,7 @@ def test_interpreted_executions_differ_from_each_other(program):
 @given(programs())
 def test_interpreted_paths_are_those_of_the_division(program):
     n = 40
-    division, slowly = ab.divide(program, executions=1000), interpreted(program)
+    division, slowly = ab.find_paths(program, executions=1000), interpreted(program)
     for group in slowly.explore(n, seed=5):
         [same] = division.route(group.values())
         assert same.path.signature == group.path.signature
@@ -282,7 +282,7 @@ def test_interpreted_paths_are_those_of_the_division(program):
 @few(12)
 @given(programs())
 def test_pickled_path_is_the_same(program):
-    for path in ab.divide(program, executions=100).paths[:3]:
+    for path in ab.find_paths(program, executions=100).paths[:3]:
         again = pickle.loads(pickle.dumps(path))
         assert again.signature == path.signature
         assert again.description == path.description
@@ -306,7 +306,7 @@ def test_pickled_interpreted_path_is_the_same(program):
 @few(12)
 @given(programs())
 def test_path_from_its_answers_alone(program):
-    for path in ab.divide(program, executions=100).paths[:3]:
+    for path in ab.find_paths(program, executions=100).paths[:3]:
         answers = [[decision.answer for decision in end.decisions] for end in path.ends]
         again = rebuild(path.program, answers)
         assert again.signature == path.signature
@@ -365,7 +365,7 @@ def test_paths_cross_to_another_process(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     module = imported(tmp_path / "sent_program.py", "sent_program")
     nameless = lambda y: ab.observe("y", dist.Normal(ab.sample("x", dist.Cauchy(0.0, 1.0)), 1.0), y)  # noqa: E731
-    paths = [path for program in (module.program, closure(2.0), nameless) for path in ab.divide(program, 0.4).paths]
+    paths = [path for program in (module.program, closure(2.0), nameless) for path in ab.find_paths(program, 0.4).paths]
     slowly = interpreted(closure(2.0), 0.4)
     slowly.explore(2)
     paths += slowly.paths
@@ -399,7 +399,7 @@ def test_program_goes_along_with_its_path():
     program = closure(1.0)
     with pytest.raises((AttributeError, pickle.PicklingError)):
         pickle.dumps(program)
-    [path, *_] = ab.divide(program, 0.1).paths
+    [path, *_] = ab.find_paths(program, 0.1).paths
     assert pickle.loads(pickle.dumps(path)).signature == path.signature
     assert cloudpickle.loads(cloudpickle.dumps(path)).signature == path.signature
 
@@ -554,7 +554,7 @@ def test_selects_keep_the_addresses():
             ab.sample(dist.Normal(y, 1.0))
         ab.observe(dist.Normal(y, 1.0), 0.3)
 
-    expected = ab.divide(program, executions=20).paths[0].addresses
+    expected = ab.find_paths(program, executions=20).paths[0].addresses
     division = check_selects(program, selecting(program), 8)
     assert [path.addresses for path in division] == [expected]
 
@@ -571,7 +571,7 @@ def test_selects_are_used_when_sequences_explode():
             ab.observe(dist.Normal(level, 1.0), x)
 
     xs = np.linspace(-2.0, 2.0, 30)
-    division = ab.divide(program, xs)
+    division = ab.find_paths(program, xs)
     [path] = division.paths
     assert not path.interpreted
     assert path.decisions == ((),)

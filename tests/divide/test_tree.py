@@ -96,7 +96,7 @@ def test_a_discrete_site_with_known_parameters_is_exact():
         for i in range(k):
             ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
 
-    found = probabilities(ab.divide(program, executions=200))
+    found = probabilities(ab.find_paths(program, executions=200))
     assert found == {"k = 0": pytest.approx(0.1), "k = 1": pytest.approx(0.2), "k = 2": pytest.approx(0.7)}
 
 
@@ -106,7 +106,7 @@ def test_a_discrete_site_with_random_parameters_is_an_average():
         if ab.sample("heads", dist.Bernoulli(p)):
             ab.sample("x", dist.Normal(0.0, 1.0))
 
-    division = ab.divide(program, executions=4000)
+    division = ab.find_paths(program, executions=4000)
     assert division.explored == pytest.approx(1.0, abs=1e-12)
     assert probabilities(division)["heads = 1"] == pytest.approx(2 / 3, abs=0.02)
 
@@ -120,7 +120,7 @@ def test_the_whole_of_a_site_whose_answers_come_one_after_another():
             ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
 
     for first in range(20):
-        division = ab.divide(program, executions=2, seed=100 + first)
+        division = ab.find_paths(program, executions=2, seed=100 + first)
         for seed in range(20):
             division.explore(2, seed)
             assert division.explored < 1 + 1e-9
@@ -137,7 +137,7 @@ def test_a_site_that_an_earlier_guard_tells_of():
         if k:
             ab.sample("one", dist.Normal(0.0, 1.0))
 
-    division = ab.divide(program, executions=5000)
+    division = ab.find_paths(program, executions=5000)
     right, wrong = 0.5 * stats.norm.cdf(2), 0.5 * stats.norm.cdf(-2)
     expected = {("k", "x"): right, ("k", "x", "high"): wrong, ("k", "x", "one"): wrong}
     expected["k", "x", "high", "one"] = right
@@ -159,7 +159,7 @@ def test_a_site_that_an_earlier_site_tells_of():
         if k:
             ab.sample("y", dist.Normal(0.0, 1.0))
 
-    division = ab.divide(program, executions=5000)
+    division = ab.find_paths(program, executions=5000)
     for path in division:
         expected = 0.45 if len(path.addresses) in (2, 4) else 0.05
         assert path.prior_probability == pytest.approx(expected, abs=0.02)
@@ -171,7 +171,7 @@ def test_guards_are_counted():
         if x > 1:
             ab.sample("y", dist.Normal(0.0, 1.0))
 
-    found = probabilities(ab.divide(program, executions=10_000))
+    found = probabilities(ab.find_paths(program, executions=10_000))
     assert found[f"x > 1 (test_tree.py:{program.__code__.co_firstlineno + 2})"] == pytest.approx(
         stats.norm.sf(1), abs=5 * np.sqrt(0.16 * 0.84 / 10_000)
     )
@@ -183,7 +183,7 @@ def test_the_remainder_is_what_is_beyond_the_bound():
         while ab.sample(f"again{n}", dist.Bernoulli(0.5)):
             n += 1
 
-    division = ab.divide(geometric, executions=500, max_sites=4)
+    division = ab.find_paths(geometric, executions=500, max_sites=4)
     assert len(division) == 4
     assert division.explored == pytest.approx(1 - 0.5**4)
     assert division.remainder == pytest.approx(0.5**4)
@@ -201,7 +201,7 @@ def walk():
 
 def test_prior_draws_within_the_bound_on_sites():
     """An attempt that runs beyond the bound is outside the path, for the interpreter too."""
-    division = ab.divide(walk, executions=300, max_sites=4)
+    division = ab.find_paths(walk, executions=300, max_sites=4)
     slowly = interpreted(walk, max_sites=4)
     for group in division.explore(20, seed=1):
         if group.path is None:
@@ -237,7 +237,7 @@ def test_prior_draws_of_a_path_with_several_sequences():
             ab.sample("z", dist.Normal(0.0, 1.0))
         ab.observe("y", dist.Normal(y, 1.0), 0.0)
 
-    path = next(path for path in ab.divide(program) if len(path.ends) == 2)
+    path = next(path for path in ab.find_paths(program) if len(path.ends) == 2)
     x = path.values(path.prior(4000, seed=1).points)["x"]
     assert len(x) == 4000
     assert (x < 0.25).mean() == pytest.approx(0.5, abs=5 * np.sqrt(0.25 / 4000))
@@ -252,7 +252,7 @@ def test_an_observation_outside_its_support_on_some_paths_only():
             ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
         ab.observe("y", dist.Binomial(n, 0.5), 2)
 
-    division = ab.divide(program)
+    division = ab.find_paths(program)
     assert len(division) == 4
     for path in division:
         evaluation = path.evaluate(np.zeros((1, path.dim)), compile=False)
@@ -271,7 +271,7 @@ def test_an_observation_whose_support_is_random(observed):
         x = ab.sample("x", dist.Uniform(0.0, 3.0))
         ab.observe("y", dist.Uniform(0.0, x), observed)
 
-    division = ab.divide(program)
+    division = ab.find_paths(program)
     [path] = division.paths
     assert not path.interpreted
     assert path.decisions == ((),)
@@ -292,7 +292,7 @@ def test_an_observation_leaves_a_latent_count_open():
         n = ab.sample("n", dist.DiscreteUniform(0, 5))
         ab.observe("y", dist.Binomial(n, 0.5), 3)
 
-    [path] = ab.divide(program).paths
+    [path] = ab.find_paths(program).paths
     assert path.dim == 1
     likelihood = path.evaluate([[2.0], [3.0], [4.0]], compile=False).log_likelihood
     np.testing.assert_allclose(np.exp(likelihood), [0.0, 0.125, 0.25])
@@ -305,7 +305,7 @@ def test_prior_draws_of_which_some_cannot_have_the_fixed_value():
         for i in range(j):
             ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
 
-    path = next(path for path in ab.divide(program, executions=2000) if "x1" in path.addresses)
+    path = next(path for path in ab.find_paths(program, executions=2000) if "x1" in path.addresses)
     draws = path.prior(500)
     assert len(draws.points) == len(draws.log_weights)
     assert np.isfinite(draws.log_weights).all()
@@ -364,7 +364,7 @@ def test_drawing_of_a_division():
             bias = ab.sample("bias", dist.Beta(1.0, 1.0))
         ab.observe("heads", dist.Bernoulli(bias), 1)
 
-    assert ab.divide(coin).tree().splitlines() == [
+    assert ab.find_paths(coin).tree().splitlines() == [
         "coin: 2 paths, 1 of the prior explored",
         "├─ fair = 1  [0.6]  0 dimensions",
         "└─ fair = 0  [0.4]  1 dimension",
@@ -375,7 +375,7 @@ def test_drawing_of_a_division_without_decisions():
     def one():
         ab.sample("x", dist.Normal(0.0, 1.0))
 
-    assert ab.divide(one, executions=5).tree() == "one: 1 path, 1 of the prior explored: 1 dimension"
+    assert ab.find_paths(one, executions=5).tree() == "one: 1 path, 1 of the prior explored: 1 dimension"
 
 
 def test_drawing_shows_the_remainder():
@@ -384,6 +384,6 @@ def test_drawing_shows_the_remainder():
         while ab.sample(f"again{n}", dist.Bernoulli(0.5)):
             n += 1
 
-    lines = ab.divide(geometric, executions=100, max_sites=2).tree().splitlines()
+    lines = ab.find_paths(geometric, executions=100, max_sites=2).tree().splitlines()
     assert lines[0] == "geometric: 2 paths, 0.75 of the prior explored, 0.25 beyond 2 sites"
     assert any("more than 2 sites  [0.25]  not followed" in line for line in lines)

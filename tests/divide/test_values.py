@@ -32,7 +32,7 @@ from helpers import agrees_with_numpyro, named_log_density, some_rows
 
 def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, executions=200, reference=None):
     """Divide, count the paths, and compare the density of some executions of each with NumPyro's."""
-    division = ab.divide(program, *args, executions=executions)
+    division = ab.find_paths(program, *args, executions=executions)
     assert len(division) == paths
     assert division.explored <= 1 + 1e-9
     for path in division:
@@ -265,7 +265,7 @@ def test_computation_with_a_count(label):
 @pytest.mark.parametrize("label", ["range", "f-string", "np.arange", "list", "jnp.zeros"])
 def test_question_about_a_count_that_is_not_to_split(label):
     """The answers are guards then, and the count stays a variable."""
-    division = ab.divide(of_count(ASKS_A_COUNT[label]), executions=50, split={"K": False})
+    division = ab.find_paths(of_count(ASKS_A_COUNT[label]), executions=50, split={"K": False})
     assert len(division) == 1
     assert not any(path.interpreted for path in division)
     assert [site.value for site in division.paths[0].sites] == [None]
@@ -485,7 +485,7 @@ def test_short_circuit_asks_no_more_than_python():
         x = sample("x", dist.Normal(0.0, 1.0)) if a and b else 0.0
         observe("y", dist.Normal(x, 1.0), 0.7)
 
-    division = ab.divide(program)
+    division = ab.find_paths(program)
     # Where a is 0, b stays a variable.
     assert sorted(path.dim for path in division) == [0, 1, 1]
     agrees_with_numpyro(division)
@@ -890,7 +890,7 @@ def test_program(name):
 
 @pytest.mark.parametrize("name", ["jitted_helpers", "custom_derivatives", "random_supports", "mixtures"])
 def test_compiled_is_as_on_the_host(name):
-    for path in ab.divide(CASES[name].program, executions=50):
+    for path in ab.find_paths(CASES[name].program, executions=50):
         points = path.prior(4).points
         host, compiled = path.evaluate(points, compile=False), path.evaluate(points)
         for part in ("log_prior", "log_likelihood", "log_jacobian"):
@@ -907,7 +907,7 @@ def test_gradients_of_operators():
         y = 2 * x - x / 3 + x * x - (1 - x) / (4 + x**2) + (-x) * 0.5 + abs(x) + x**3 + 2.0**x
         observe("y", dist.Normal(jnp.where(x > 0, y, y + 1), 1.0), 0.7)
 
-    [path] = ab.divide(program, executions=5).paths
+    [path] = ab.find_paths(program, executions=5).paths
     points, step = np.array([[-0.7], [0.4]]), 1e-6
     _, gradient = path.differentiate(points, 0.5)
 
@@ -925,7 +925,7 @@ def test_interpreted_executions_differ():
         x = float(sample("x", N01))
         observe("y", dist.Normal(x, 1.0), 0.7)
 
-    groups = ab.divide(program, executions=5).explore(20, seed=1)
+    groups = ab.find_paths(program, executions=5).explore(20, seed=1)
     assert len({float(values["x"]) for _, values in some_rows(groups, of_each=20)}) == 20
 
 
@@ -950,7 +950,7 @@ WORDS["while"] = by_flag, {"flag", "not flag"}
 @pytest.mark.parametrize("label", WORDS)
 def test_words_of_a_decision(label):
     function, expected = WORDS[label]
-    [path] = ab.divide(of_real(function), executions=50).paths
+    [path] = ab.find_paths(of_real(function), executions=50).paths
     said = {text.rpartition(" (")[0] for decisions in path.decisions for text in decisions}
     assert said == expected
 
@@ -961,7 +961,7 @@ def test_delta_is_no_variable():
         twice = numpyro.sample("twice", dist.Delta(2 * x, log_density=0.3))
         seen(twice + x)
 
-    [path] = ab.divide(program)
+    [path] = ab.find_paths(program)
     assert path.addresses == ("x",)
     density = named_log_density(path, np.array([[0.4]]))
     expected = [dist.Normal(0.0, 1.0).log_prob(0.4), 0.3, dist.Normal(1.2, 1.0).log_prob(0.7)]
@@ -975,9 +975,9 @@ def test_a_site_that_the_program_substitutes_is_no_variable():
         with handlers.substitute(data={"mu": 0.4}):
             seen(submodel().sum())
 
-    [path] = ab.divide(program)
+    [path] = ab.find_paths(program)
     assert path.addresses == ("x",)
-    agrees_with_numpyro(ab.divide(program))
+    agrees_with_numpyro(ab.find_paths(program))
 
 
 def test_deterministics_and_results():
@@ -988,7 +988,7 @@ def test_deterministics_and_results():
         deterministic("constant", 3.0)
         return {"k": k, "sum": x.sum(), "label": f"k{k}", "pair": (x, None)}
 
-    for path in ab.divide(program):
+    for path in ab.find_paths(program):
         points = path.prior(3).points
         [outcome] = path.outcomes(points)
         k = path.sites[0].value.item()
@@ -1018,7 +1018,7 @@ def test_error_of_a_value_is_python_s_own():
     }
     for label, (program, error) in refused.items():
         with pytest.raises(error) as raised:
-            ab.divide(program, executions=20)
+            ab.find_paths(program, executions=20)
         assert type(raised.value) is error, label
 
 
@@ -1046,7 +1046,7 @@ SETTINGS = {
 
 def everything_computed():
     """What a path says of a point, by each way of asking it."""
-    division = ab.divide(of_real(lambda x: helper(x) if x > 1 else jax.nn.softplus(x)), executions=20)
+    division = ab.find_paths(of_real(lambda x: helper(x) if x > 1 else jax.nn.softplus(x)), executions=20)
     [path] = division.paths
     points = path.prior(3).points
     evaluation, gradient = path.differentiate(points)
@@ -1075,7 +1075,7 @@ def test_settings_stay_after_an_error():
 
     before = jnp.ones(1).dtype
     with pytest.raises(RuntimeError):
-        ab.divide(program)
+        ab.find_paths(program)
     assert jnp.ones(1).dtype == before
     # Nothing of the run is left in NumPyro's stack of handlers either.
     assert handlers.trace(handlers.seed(submodel, 0)).get_trace()["x"]["value"].dtype == before

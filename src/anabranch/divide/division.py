@@ -17,7 +17,7 @@ from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Given
 from anabranch.divide.tree import Fork, Tree, check_same, record
 
-__all__ = ["Division", "Executions", "divide"]
+__all__ = ["Division", "Executions", "find_paths"]
 
 logger = logging.getLogger("anabranch")
 
@@ -42,7 +42,7 @@ class Executions:
     values: Callable[[], dict[str, np.ndarray]]
 
 
-def divide(
+def find_paths(
     program: Callable[..., Any],
     *args: Any,
     executions: int = 1000,
@@ -70,7 +70,7 @@ def divide(
         ...     while ab.sample(f"again{n}", dist.Bernoulli(0.5)):
         ...         n += 1
         ...     return n
-        >>> division = ab.divide(geometric, executions=100)
+        >>> division = ab.find_paths(geometric, executions=100)
         >>> division.paths[0].description, division.paths[0].prior_probability
         ('again0 = 0', 0.5)
     """
@@ -92,6 +92,7 @@ class Division:
     """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored."""
 
     def __init__(self, program: Program) -> None:
+        self._said_unmet: set[str] = set()
         self._start(program)
 
     def _start(self, program: Program) -> None:
@@ -167,6 +168,7 @@ class Division:
         except _Restart:
             return self._send(n, seed, given, count)
         self._check_observations()
+        self._check_split()
         out = []
         for arrival in arrivals:
             path = None if arrival.fork.end is None else self._paths[arrival.fork.end.signature]
@@ -203,6 +205,12 @@ class Division:
         faults = [path.fault for path in self._paths.values()]
         if faults and all(faults):
             raise faults[0]  # type: ignore[misc]
+
+    def _check_split(self) -> None:
+        met = {address for path in self._paths.values() for address in path.addresses}
+        for name in self.program.split.keys() - met - self._said_unmet:
+            self._said_unmet.add(name)
+            logger.warning("%s: split names the site %r, which no execution has met", self.program.name, name)
 
     def __iter__(self) -> Iterator[Path]:
         return iter(self.paths)

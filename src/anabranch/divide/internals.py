@@ -172,8 +172,8 @@ class PathTracer(core.Tracer):
         return super().__getitem__(index)
 
 
-def _scalar_operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
-    """An operator with a short cut for plain scalars.
+def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
+    """An operator with a short cut for plain scalars, and for arrays that are known.
 
     jax.numpy takes a tenth of a millisecond for each, most of it to find the function compiled for these types; a loop
     over a random walk is made of them.
@@ -182,8 +182,8 @@ def _scalar_operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool)
 
     def operator(self: PathTracer, other: Any) -> Any:
         kind = type(other)
-        if (kind is float or kind is int or kind is PathTracer) and not self.aval.shape:
-            result = self._trace.scalar_operation(function, ufunc, self, other, reflected)
+        if (kind is float or kind is int or kind is PathTracer) and (self.known is not None or not self.aval.shape):
+            result = self._trace.short_cut(function, ufunc, self, other, reflected)
             if result is not None:
                 return result
         return through_jax(self, other)
@@ -191,15 +191,16 @@ def _scalar_operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool)
     return operator
 
 
+_LOGICAL = {lax.bitwise_and, lax.bitwise_or}
 for _name, _function, _ufunc in [
     ("add", lax.add, np.add), ("sub", lax.sub, np.subtract), ("mul", lax.mul, np.multiply),
     ("truediv", lax.div, np.true_divide), ("lt", lax.lt, np.less), ("le", lax.le, np.less_equal),
     ("gt", lax.gt, np.greater), ("ge", lax.ge, np.greater_equal), ("eq", lax.eq, np.equal),
-    ("ne", lax.ne, np.not_equal),
+    ("ne", lax.ne, np.not_equal), ("and", lax.bitwise_and, np.logical_and), ("or", lax.bitwise_or, np.logical_or),
 ]:  # fmt: skip
-    setattr(PathTracer, f"__{_name}__", _scalar_operator(f"__{_name}__", _function, _ufunc, False))
+    setattr(PathTracer, f"__{_name}__", _operator(f"__{_name}__", _function, _ufunc, False))
     if _name in ("add", "sub", "mul", "truediv"):
-        setattr(PathTracer, f"__r{_name}__", _scalar_operator(f"__r{_name}__", _function, _ufunc, True))
+        setattr(PathTracer, f"__r{_name}__", _operator(f"__r{_name}__", _function, _ufunc, True))
 
 
 class _InlineCall:
@@ -259,34 +260,38 @@ class PathTrace(core.Trace):
     def constant(self, value: np.ndarray, sites: int = 0) -> PathTracer:
         return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value, sites)
 
-    def scalar_operation(
+    def short_cut(
         self, function: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
     ) -> PathTracer | None:
-        """A binary operation on scalars where JAX's promotion is beyond doubt; None where it is not."""
-        sites, known = tracer.sites, tracer.known
+        """A binary operation where JAX's promotion of types is beyond doubt; None where it is not."""
         if type(other) is PathTracer:
-            if other._trace is not self and known is not None and other.known is not None and function is lax.eq:
-                # A cache looks up whether a key of an earlier run is the one of this run.
-                return PathTracer(self, _scalar_aval(np.dtype(bool)), None, np.equal(known, other.known), 0)
-            if other.aval is not tracer.aval or other._trace is not self:
+            if other._trace is not self:
+                return self._across_runs(function, tracer, other)
+            if other.aval is not tracer.aval:
                 return None
-            sites |= other.sites
             right: Any = other.node if other.known is None else other.known
+            sites = tracer.sites | other.sites
         else:
-            right = other
-        if known is not None and not isinstance(right, Node):
-            if known.dtype == bool:
+            right, sites = other, tracer.sites
+        if tracer.known is not None and not isinstance(right, Node):
+            if (tracer.aval.dtype == bool) is not (function in _LOGICAL):
                 return None
             with np.errstate(all="ignore"):
-                value = np.asarray(ufunc(right, known) if reflected else ufunc(known, right))
-            return PathTracer(self, _scalar_aval(value.dtype), None, value, sites)
+                value = np.asarray(ufunc(right, tracer.known) if reflected else ufunc(tracer.known, right))
+            return PathTracer(self, _aval_of_array(value), None, value, sites)
         if tracer.aval is not _scalar_aval(_FLOAT) or not self.is_current():
             return None
-        left: Any = tracer.node if known is None else known
+        left: Any = tracer.node if tracer.known is None else tracer.known
         if not isinstance(right, Node):
             right = np.asarray(right, _FLOAT)
         primitive, params, avals = _as_equation(function)
         return self._record(primitive, [right, left] if reflected else [left, right], params, avals, sites)[0]
+
+    def _across_runs(self, function: Any, tracer: PathTracer, other: PathTracer) -> PathTracer | None:
+        """A cache asks whether a key of an earlier run equals that of this run."""
+        if function is not lax.eq or tracer.known is None or other.known is None:
+            return None
+        return self.constant(np.asarray(np.equal(tracer.known, other.known)))
 
     def concrete(self, tracer: PathTracer) -> np.ndarray:
         if tracer.known is None:
@@ -424,6 +429,10 @@ def _as_equation(function: Any) -> tuple[Any, dict[str, Any], list[Any]]:
         jaxpr = jax.make_jaxpr(function)(np.float64(1), np.float64(1))
     [equation] = jaxpr.eqns
     return equation.primitive, equation.params, jaxpr.out_avals
+
+
+def _aval_of_array(value: np.ndarray) -> Any:
+    return core.ShapedArray(value.shape, value.dtype) if value.shape else _scalar_aval(value.dtype)
 
 
 @functools.cache

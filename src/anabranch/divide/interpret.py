@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import tree_map
+from jax.tree_util import tree_leaves, tree_map
 from numpyro.distributions import biject_to
 
 from anabranch.divide.evaluation import Evaluation
@@ -47,7 +47,7 @@ class _Assigning:
         self.values: dict[str, np.ndarray] = {}
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray:
-        parameters = [np.asarray(x)[None] for x in site.inputs]
+        parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
         dtype = np.int64 if site.discrete else np.float64
         value = np.asarray(self._assign(site, parameters), dtype)
         self.values[site.name] = value

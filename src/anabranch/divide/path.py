@@ -78,7 +78,7 @@ class Path:
         ...     else:
         ...         p = ab.sample("p", dist.Beta(1.0, 1.0))
         ...     ab.observe("heads", dist.Binomial(10, p), 9)
-        >>> unfair, fair = sorted(ab.divide(coin).paths, key=lambda path: -path.dim)
+        >>> unfair, fair = sorted(ab.find_paths(coin).paths, key=lambda path: -path.dim)
         >>> unfair.description, unfair.dim
         ('fair = 0', 1)
         >>> float(unfair.evaluate([[0.0]]).log_density[0].round(4))

@@ -87,7 +87,8 @@ class Recorder(Messenger):
             raise errors.NotAFunction(
                 "a value computed in one run of the program turned up in another",
                 where=where(frame_of(error)),
-                remedy="The program must not keep values between runs: remove the global, cache or memo that does",
+                remedy="The program must not keep values between runs: remove the global or cache that does, or give a "
+                "cached function int(k) instead of k",
             ) from None
         except jax.errors.NonConcreteBooleanIndexError as error:
             raise errors.DecisionInsideTransformation(

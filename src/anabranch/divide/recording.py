@@ -49,11 +49,6 @@ class Site:
     value: PathTracer
     fixed: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        leaves, self._tree = tree_flatten(self.distribution)
-        self.inputs = [as_input(leaf) for leaf in leaves]
-        """The parameters of the distribution: nodes of the graph, or constants."""
-
     @property
     def shape(self) -> tuple[int, ...]:
         return self.value.aval.shape
@@ -80,13 +75,25 @@ class Site:
         # A constraint on single numbers has a bijection number by number; the others have no parameters.
         return self.shape if support.event_dim == 0 else tuple(biject_to(support).inverse_shape(self.shape))
 
+    @cached_property
+    def _flat(self) -> tuple[list[Any], Any]:
+        return tree_flatten(self.distribution)
+
+    @cached_property
+    def inputs(self) -> list[Any]:
+        """The parameters of the distribution: nodes of the graph, or constants.
+
+        A node even where a later decision made its value known: other executions may come here and decide otherwise.
+        """
+        return [as_input(x) if getattr(x, "node", None) is None else x.node for x in self._flat[0]]
+
     @property
     def outputs(self) -> tuple[Node, ...]:
         return (self.value.node,)
 
     def with_parameters(self, parameters: Sequence[Any]) -> Any:
         """The distribution with other parameters in place of the traced ones."""
-        return tree_unflatten(self._tree, parameters)
+        return tree_unflatten(self._flat[1], parameters)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,9 +53,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self.members)
 
-    def take(self, index: np.ndarray, key: int) -> Batch:
-        """The members at `index`, on a way of their own."""
+    def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
+        """The members at `index`, on a way of their own; `settled` are values that all of them share."""
         env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+        env.update({node: value[None] for node, value in (settled or {}).items()})
         return Batch(self.seed, self.given, self.members[index], key, self.stream, env)
 
     def values(self, recording: Recording, node: Node) -> np.ndarray:

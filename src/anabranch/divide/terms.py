@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +72,8 @@ def checked_observation(name: str, distribution: Any, value: Any, place: str, sc
 
 def private_copy(distribution: Any) -> Any:
     """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run."""
-    copied = copy.copy(distribution)
+    copied = object.__new__(type(distribution))
+    vars(copied).update(vars(distribution))
     copied._batch_shape = tuple(int(size) for size in copied.batch_shape)  # a size may be a random number, decided
     for name, value in vars(copied).items():
         if isinstance(value, dist.Distribution):

@@ -187,7 +187,7 @@ class Tree:
         unseen = node not in batch.env
         for answer, index in _answers(batch.values(recording, node), len(batch)):
             child = fork.child(answer.tobytes(), answer)
-            waiting.append((child, batch.take(index, child.key)))
+            waiting.append((child, batch.take(index, child.key, {node: answer})))
         if site is not None and unseen:
             _add_shares(fork, site, batch, count)
 
@@ -281,7 +281,7 @@ class _Scout(Script):
         largest = max(range(len(parts)), key=lambda i: len(parts[i][1]))
         for i, (answer, index) in enumerate(parts):
             child = fork.child(answer.tobytes(), answer)
-            part = self.batch.take(index, child.key)
+            part = self.batch.take(index, child.key, {node: answer})
             if i == largest:
                 self.fork, following = child, part
             else:
