@@ -61,26 +61,25 @@ def our_executions(division: ab.Division, n: int, seed: int) -> None:
             executions.values()
 
 
+def header(*columns: str) -> None:
+    print("\n| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
+
+
 def print_executions(n_ours: int, n_loop: int) -> None:
-    print(
-        "\n| prior executions per second | anabranch | NumPyro, seed and trace in a loop | ratio |\n| --- | --- | --- | --- |"
-    )
+    header("prior executions per second", "anabranch", "NumPyro, seed and trace in a loop", "ratio")
     for name, (program, data) in PROGRAMS.items():
         division = ab.find_paths(program, *data(), executions=n_ours, seed=0)
         ours = n_ours / seconds(lambda d=division: our_executions(d, n_ours, seed=0), repeats=3)
         numpyro_executions(program, data(), n_loop // 4)  # compile its samplers
-        loop = n_loop / seconds(lambda p=program, d=data(): numpyro_executions(p, d, n_loop))
+        loop = n_loop / seconds(lambda p=program, d=data: numpyro_executions(p, d(), n_loop))
         print(f"| {name} | {ours:,.0f} | {loop:,.0f} | {ours / loop:,.0f} |")
 
 
 def print_cold() -> None:
-    print(
-        "\n| cold process, after imports: 1,000 prior executions to paths | seconds | paths | Python runs |\n| --- | --- | --- | --- |"
-    )
+    header("cold process, after imports: 1,000 prior executions to paths", "seconds", "paths", "Python runs")
     for name in PROGRAMS:
-        line = subprocess.run(
-            [sys.executable, __file__, "--cold", name], capture_output=True, text=True, check=True
-        ).stdout
+        command = [sys.executable, __file__, "--cold", name]
+        line = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         print(line.strip())
 
 
@@ -95,8 +94,7 @@ def cold(name: str) -> None:
 
 def print_growth() -> None:
     y = programs.mixture_data()
-    print("\n| K | sites | record | compile density | with gradient | 1,000 points | 1,000 gradients | on the host |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    header("K", "sites", "record", "compile density", "with gradient", "1,000 points", "1,000 gradients", "on the host")
     rebuild(Program(vector_mixture, (y,)), [[np.array(1)]]).evaluate(np.zeros((1, 2)))  # start jax
     for K in (5, 20, 80):
         for label, program in (("one per mean", programs.mixture), ("one vector", vector_mixture)):
@@ -116,7 +114,7 @@ def print_growth() -> None:
 
 
 def print_routing(n: int) -> None:
-    print("\n| routing known executions through the tree | executions per second | Python runs |\n| --- | --- | --- |")
+    header("routing known executions through the tree", "executions per second", "Python runs")
     for name, (program, data) in PROGRAMS.items():
         division = ab.find_paths(program, *data(), executions=n, seed=0)
         before = division.python_runs

@@ -13,6 +13,7 @@ What is used of `jax._src`, and why:
 - `core.concrete_or_error`, `indexing._is_slice_element...`: jax probes a tracer for a value (and is refused) or demands
   one (which is a decision). The two arrive by the same method and differ only in the caller.
 - `core.ShapedArray`, `core.typeof`: the types of values.
+- `literals.TypedNdArray`: what jax makes of a NumPy array before it reaches a trace; see `_own`.
 - `partial_eval.convert_constvars_jaxpr`: turns values that a custom derivative closes over into arguments.
 """
 
@@ -28,7 +29,7 @@ from typing import Any, Protocol, SupportsIndex
 import jax
 import numpy as np
 from jax import lax
-from jax._src import core
+from jax._src import core, literals
 from jax._src.interpreters import partial_eval
 from jax._src.numpy import indexing
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
@@ -186,7 +187,7 @@ def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any
             result = self._trace.short_cut(function, ufunc, self, other, reflected)
             if result is not None:
                 return result
-        return through_jax(self, other)
+        return through_jax(self, other.view() if kind is np.ndarray else other)
 
     return operator
 
@@ -257,18 +258,22 @@ class PathTrace(core.Trace):
         aval = core.ShapedArray(shape, np.dtype(dtype))
         return PathTracer(self, aval, self.graph.input(aval), None, sites)
 
-    def constant(self, value: np.ndarray, sites: int = 0) -> PathTracer:
-        return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value, sites)
+    def constant(self, value: np.ndarray) -> PathTracer:
+        return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value.view(), 0)
 
     def short_cut(
         self, function: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
     ) -> PathTracer | None:
         """A binary operation where JAX's promotion of types is beyond doubt; None where it is not."""
+        running = core.trace_ctx.trace
         if type(other) is PathTracer:
             if other._trace is not self:
                 return self._across_runs(function, tracer, other)
             if other.aval is not tracer.aval:
                 return None
+        if running is not self and isinstance(running, PathTrace):
+            return None  # a value of another run: whether it may be used here is to be seen
+        if type(other) is PathTracer:
             right: Any = other.node if other.known is None else other.known
             sites = tracer.sites | other.sites
         else:
@@ -354,7 +359,7 @@ class PathTrace(core.Trace):
         inputs, sites, known = [], 0, True
         for tracer in tracers:
             if not isinstance(tracer, PathTracer):
-                inputs.append(tracer)
+                inputs.append(_own(tracer))
                 continue
             if tracer._trace is not self:
                 self._accept(tracer)
@@ -445,6 +450,15 @@ def as_input(value: Any) -> Any:
     if isinstance(value, PathTracer):
         return value.node if value.known is None else value.known
     return value
+
+
+def _own(value: Any) -> Any:
+    """A constant that may be kept.
+
+    jax remembers for each NumPy array, as long as something holds its answer, which of its own arrays it became, and
+    does not ask again when `jax_enable_x64` has changed. A view is another array to it: the user's stays untouched.
+    """
+    return np.asarray(value).view() if isinstance(value, np.ndarray | literals.TypedNdArray) else value
 
 
 def _aval(value: Any) -> Any:

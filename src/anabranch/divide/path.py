@@ -82,7 +82,7 @@ class Path:
         >>> unfair.description, unfair.dim
         ('fair = 0', 1)
         >>> float(unfair.evaluate([[0.0]]).log_density[0].round(4))
-        -6.7044
+        -6.7083
     """
 
     def __init__(self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[Fork] = ()) -> None:

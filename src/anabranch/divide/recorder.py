@@ -73,7 +73,7 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         with _ONE_AT_A_TIME, recording.trace.current(), addresses.execution(program.function), self._explained(), self:
-            recording.result = program.function(*program.args, **program.kwargs)
+            recording.result = program.function(*_views(program.args), **_views(program.kwargs))
             if self._interruption is not None:
                 raise self._interruption  # the program caught it
         return recording
@@ -298,6 +298,17 @@ class Recorder(Messenger):
             low = bits & -bits
             yield self.recording.sites[low.bit_length() - 1]
             bits ^= low
+
+
+def _views(value: Any) -> Any:
+    """The arguments with views of their NumPy arrays, of which jax does not remember what precision they had before."""
+    if type(value) is np.ndarray:
+        return value.view()
+    if type(value) in (list, tuple):
+        return type(value)(map(_views, value))
+    if type(value) is dict:
+        return {name: _views(part) for name, part in value.items()}
+    return value
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:
