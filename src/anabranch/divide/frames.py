@@ -32,7 +32,11 @@ def user_frame() -> types.FrameType | None:
 
 def belongs_to_program(frame: types.FrameType) -> bool:
     """Whether a frame runs the user's code."""
-    module = frame.f_globals.get("__name__", "")
+    return _is_users(frame.f_globals.get("__name__", ""))
+
+
+@functools.cache
+def _is_users(module: str) -> bool:
     root = module.partition(".")[0]
     if root in _MACHINERY:
         return module.startswith("anabranch.programs")

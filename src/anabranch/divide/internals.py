@@ -265,19 +265,15 @@ class PathTrace(core.Trace):
         self, function: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
     ) -> PathTracer | None:
         """A binary operation where JAX's promotion of types is beyond doubt; None where it is not."""
-        running = core.trace_ctx.trace
+        right, sites = other, tracer.sites
         if type(other) is PathTracer:
             if other._trace is not self:
                 return self._across_runs(function, tracer, other)
             if other.aval is not tracer.aval:
                 return None
-        if running is not self and isinstance(running, PathTrace):
+            right, sites = other.node if other.known is None else other.known, sites | other.sites
+        if core.trace_ctx.trace is not self and isinstance(core.trace_ctx.trace, PathTrace):
             return None  # a value of another run: whether it may be used here is to be seen
-        if type(other) is PathTracer:
-            right: Any = other.node if other.known is None else other.known
-            sites = tracer.sites | other.sites
-        else:
-            right, sites = other, tracer.sites
         if tracer.known is not None and not isinstance(right, Node):
             if (tracer.aval.dtype == bool) is not (function in _LOGICAL):
                 return None

@@ -65,6 +65,13 @@ class Recorder(Messenger):
         super().__init__()
         self.program, self.oracle = program, oracle
         self.recording = Recording(program, PathTrace(self))
+        self._handlers = {
+            "sample": self._sample,
+            "deterministic": self._deterministic,
+            "plate": self._plate,
+            "prng_key": self._unsupported,
+            "control_flow": self._unsupported,
+        }
         self._seen: dict[str, str] = {}
         self._questions = 0  # since the last site
         self._interruption: BaseException | None = None
@@ -111,13 +118,7 @@ class Recorder(Messenger):
     # Sites ------------------------------------------------------------------------------------------------------
 
     def process_message(self, msg: dict[str, Any]) -> None:
-        handler = {
-            "sample": self._sample,
-            "deterministic": self._deterministic,
-            "plate": self._plate,
-            "prng_key": self._unsupported,
-            "control_flow": self._unsupported,
-        }.get(msg["type"])
+        handler = self._handlers.get(msg["type"])
         if handler is not None:
             with self._not_to_be_caught():
                 handler(msg)
