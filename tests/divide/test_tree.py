@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import anabranch as ab
+from anabranch.divide.fork import Fork
 from anabranch.divide.show import Ending, draw_tree
-from anabranch.divide.tree import Fork
 from helpers import interpreted
 
 

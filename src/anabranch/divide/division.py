@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
+from anabranch.divide.fork import Fork
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Program, Recording
+from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Given
-from anabranch.divide.tree import Fork, Tree, check_same, record
+from anabranch.divide.tree import Tree
 
 __all__ = ["Division", "Executions", "find_paths"]
 

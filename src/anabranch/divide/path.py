@@ -14,11 +14,12 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.fork import Fork
 from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Program, Recording
+from anabranch.divide.replay import check_same, record
 from anabranch.divide.terms import support_text
-from anabranch.divide.tree import Fork, check_same, record
 
 __all__ = ["Outcome", "Path", "SiteInfo"]
 

@@ -10,105 +10,23 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from anabranch import errors
+from anabranch.divide.fork import Fork, Question
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.replay import Script, not_a_function
 from anabranch.divide.simulate import Batch, Given
-from anabranch.divide.terms import Observation
 
-__all__ = ["Arrival", "Fork", "Script", "Tree", "check_same", "record"]
+__all__ = ["Arrival", "Tree"]
 
 logger = logging.getLogger("anabranch")
-
-Question = tuple[int | None, int | None]
-"""The number of the site whose value is asked for, or the node of the graph that is."""
-
-
-@dataclass(eq=False)
-class Fork:
-    """A place in the tree.
-
-    It is unexplored until it has a `question`, an `end` (the recording of a whole run), is known to lead beyond the
-    bound on sites (`remainder`), or leads to a part of the program that only the interpreter can run (`interpreted`,
-    whose edges are the paths met rather than answers).
-    """
-
-    parent: Fork | None = None
-    answer_key: Any = None
-    answer: np.ndarray | None = None
-    key: int = 0
-    question: Question | None = None
-    recording: Recording | None = None
-    end: Recording | Execution | None = None
-    remainder: bool = False
-    interpreted: bool = False
-    visits: int = 0
-    children: dict[Any, Fork] = field(default_factory=dict)
-    # For a question about the value of a site: the prior probability of each answer, as a sum and a count.
-    shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
-    parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
-
-    @property
-    def unexplored(self) -> bool:
-        return self.question is None and self.end is None and not self.remainder and not self.interpreted
-
-    def child(self, answer_key: Any, answer: np.ndarray | None) -> Fork:
-        if answer_key not in self.children:
-            self.children[answer_key] = Fork(self, answer_key, answer, zlib.crc32(repr(answer_key).encode(), self.key))
-        return self.children[answer_key]
-
-    def way(self) -> list[Fork]:
-        """The forks from below the root to here."""
-        way: list[Fork] = []
-        fork = self
-        while fork.parent is not None:
-            way.append(fork)
-            fork = fork.parent
-        return way[::-1]
-
-    def leaves(self) -> Iterator[Fork]:
-        stack = [self]
-        while stack:
-            fork = stack.pop()
-            if not fork.children:
-                yield fork
-            stack.extend(reversed(fork.children.values()))
-
-    def prior_probability(self) -> float:
-        """The prior probability that an execution comes here."""
-        probability, fork = 1.0, self
-        while fork.parent is not None:
-            probability *= fork.parent.probability_of(fork.answer_key)
-            fork = fork.parent
-        return probability
-
-    def probability_of(self, answer_key: Any) -> float:
-        """The prior probability of an answer here, given that an execution comes here.
-
-        Exact where the question is the value of a discrete site whose parameters are known. A guard is estimated by
-        the executions that came by, less a share for the answers never met: the rule of succession for a yes or no,
-        Good and Turing's estimate (the share of answers met once) for more.
-        """
-        if answer_key in self.shares:
-            total, count = self.shares[answer_key]
-            return total / count
-        if not self.visits:
-            return 0.0
-        return self.children[answer_key].visits / self.visits * (1 - self._unmet())
-
-    def _unmet(self) -> float:
-        answers = [fork.answer for fork in self.children.values()]
-        if all(a is not None and a.dtype == bool and a.ndim == 0 for a in answers):
-            return 0.0 if len(answers) == 2 else 1 / (self.visits + 2)
-        return sum(fork.visits == 1 for fork in self.children.values()) / self.visits
 
 
 @dataclass
@@ -213,48 +131,6 @@ class Tree:
             yield Arrival(child, member, execution)
 
 
-def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
-    """Run the program along known answers."""
-    script = Script(answers)
-    return script.lead(Recorder(program, script))
-
-
-class Script:
-    """An oracle that gives the answers it was given, in order."""
-
-    def __init__(self, answers: Sequence[np.ndarray]) -> None:
-        self.answers, self.position = answers, 0
-
-    def lead(self, recorder: Recorder) -> Recording:
-        """Run the program with these answers, all of which it must ask for."""
-        recording = recorder.run()
-        if self.position < len(self.answers):
-            raise not_a_function(None, recording)
-        return recording
-
-    def assign(self, recording: Recording, site: Site) -> None:
-        return None
-
-    def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
-        return self._choose(recording, (site.index, None), site.outputs[0])
-
-    def choose_answer(self, recording: Recording, node: Node) -> np.ndarray:
-        return self._choose(recording, (None, node), node)
-
-    def _choose(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
-        if self.position == len(self.answers):
-            return self._beyond(recording, question, node)
-        self._check(recording, question)
-        self.position += 1
-        return self.answers[self.position - 1]
-
-    def _check(self, recording: Recording, question: Question) -> None:
-        """Nothing is known of the questions, only the answers."""
-
-    def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
-        raise not_a_function(None, recording)
-
-
 class _Scout(Script):
     """An oracle that leads a batch: along known answers to a fork, and from there into the unknown."""
 
@@ -353,23 +229,3 @@ def _prior_or_given(member: Batch, given: dict[str, np.ndarray]) -> Callable[[Si
 
 def _differs(old: Recording | None, new: Recording) -> bool:
     return old is not None and old.addresses[: len(new.sites)] != new.addresses
-
-
-def check_same(old: Recording, new: Recording) -> None:
-    """Two runs with the same decisions must have done the same."""
-    if old.differences(new):
-        raise not_a_function(old, new)
-
-
-def not_a_function(old: Recording | None, new: Recording) -> errors.NotAFunction:
-    """The error for a program that does something else when run again with the same decisions."""
-    statements: list[Site | Observation] = [*new.sites, *new.observations]
-    changed = [] if old is None else old.differences(new)
-    culprit = next((s for s in statements if s.name in changed), None)
-    what = "a statement has other parameters or values" if culprit else "it asks other questions"
-    return errors.NotAFunction(
-        f"run again with the same decisions ({new.describe()}), the program does something else: {what}",
-        site=culprit.name if culprit else None,
-        where=culprit.where if culprit else (statements[-1].where if statements else None),
-        remedy="Take every random number from a sample statement, and do not change global state in the program",
-    )

@@ -1,0 +1,78 @@
+"""Run a program along known answers, and see that it does the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide.fork import Question
+from anabranch.divide.graph import Node
+from anabranch.divide.recorder import Recorder
+from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.terms import Observation
+
+__all__ = ["Script", "check_same", "not_a_function", "record"]
+
+
+def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
+    """Run the program along known answers."""
+    script = Script(answers)
+    return script.lead(Recorder(program, script))
+
+
+class Script:
+    """An oracle that gives the answers it was given, in order."""
+
+    def __init__(self, answers: Sequence[np.ndarray]) -> None:
+        self.answers, self.position = answers, 0
+
+    def lead(self, recorder: Recorder) -> Recording:
+        """Run the program with these answers, all of which it must ask for."""
+        recording = recorder.run()
+        if self.position < len(self.answers):
+            raise not_a_function(None, recording)
+        return recording
+
+    def assign(self, recording: Recording, site: Site) -> None:
+        return None
+
+    def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
+        return self._choose(recording, (site.index, None), site.outputs[0])
+
+    def choose_answer(self, recording: Recording, node: Node) -> np.ndarray:
+        return self._choose(recording, (None, node), node)
+
+    def _choose(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
+        if self.position == len(self.answers):
+            return self._beyond(recording, question, node)
+        self._check(recording, question)
+        self.position += 1
+        return self.answers[self.position - 1]
+
+    def _check(self, recording: Recording, question: Question) -> None:
+        """Nothing is known of the questions, only the answers."""
+
+    def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
+        raise not_a_function(None, recording)
+
+
+def check_same(old: Recording, new: Recording) -> None:
+    """Two runs with the same decisions must have done the same."""
+    if old.differences(new):
+        raise not_a_function(old, new)
+
+
+def not_a_function(old: Recording | None, new: Recording) -> errors.NotAFunction:
+    """The error for a program that does something else when run again with the same decisions."""
+    statements: list[Site | Observation] = [*new.sites, *new.observations]
+    changed = [] if old is None else old.differences(new)
+    culprit = next((s for s in statements if s.name in changed), None)
+    what = "a statement has other parameters or values" if culprit else "it asks other questions"
+    return errors.NotAFunction(
+        f"run again with the same decisions ({new.describe()}), the program does something else: {what}",
+        site=culprit.name if culprit else None,
+        where=culprit.where if culprit else (statements[-1].where if statements else None),
+        remedy="Take every random number from a sample statement, and do not change global state in the program",
+    )
