@@ -222,7 +222,7 @@ def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
         draws = path.prior(1000, seed=3)
         weights = np.exp(draws.log_weights)
         for fork in path._forks:
-            share = fork.prior_probability() / path.prior_probability
+            share = np.exp(fork.log_probability() - path.log_prior_probability)
             lone = rebuild(path.program, [[decision.answer for decision in fork.end.decisions]])
             holds = lone.evaluate(lone.points(path.values(draws.points)), compile=False).guard
             error = np.sqrt(share * (1 - share) / len(weights))

@@ -70,8 +70,8 @@ def test_probability_along_the_way():
     other = there.child(key(True), np.asarray(True))
     other.visits = 15
     assert end.way() == [there, end]
-    assert end.prior_probability() == pytest.approx(0.75 * 0.5)
-    assert root.prior_probability() == 1.0
+    assert np.exp(end.log_probability()) == pytest.approx(0.75 * 0.5)
+    assert root.log_probability() == 0.0
     assert set(root.leaves()) == {end, other, root.children[key(False)]}
 
 
@@ -387,3 +387,17 @@ def test_drawing_shows_the_remainder():
     lines = ab.find_paths(geometric, executions=100, max_sites=2).tree().splitlines()
     assert lines[0] == "geometric: 2 paths, 0.75 of the prior explored, 0.25 beyond 2 sites"
     assert any("more than 2 sites  [0.25]  not followed" in line for line in lines)
+
+
+def test_probabilities_too_small_for_a_float_keep_their_logarithm():
+    def coins():
+        for i in range(1500):
+            if numpyro.sample(f"coin{i}", dist.Bernoulli(0.5)):
+                numpyro.deterministic(f"heads{i}", i)
+
+    [path, *_] = ab.find_paths(coins, executions=2).paths
+    assert path.log_prior_probability == pytest.approx(1500 * np.log(0.5), rel=1e-12)
+    assert path.prior_probability == 0.0
+    draws = path.prior(3)
+    assert draws.log_probability == pytest.approx(1500 * np.log(0.5), rel=1e-12)
+    assert draws.log_probability_sd == pytest.approx(0.0, abs=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -127,7 +128,7 @@ class Division:
     @property
     def paths(self) -> list[Path]:
         """The paths found so far, the most probable a priori first."""
-        return sorted(self._paths.values(), key=lambda path: -path.prior_probability)
+        return sorted(self._paths.values(), key=lambda path: -path.log_prior_probability)
 
     @property
     def python_runs(self) -> int:
@@ -142,7 +143,7 @@ class Division:
     @property
     def remainder(self) -> float:
         """The share of prior probability on executions with more than `max_sites` sites."""
-        return float(sum(f.prior_probability() for f in self._tree.root.leaves() if f.remainder))
+        return float(sum(math.exp(f.log_probability()) for f in self._tree.root.leaves() if f.remainder))
 
     def explore(self, executions: int, seed: int = 0) -> list[Executions]:
         """Execute the program from the prior, and keep the paths that this finds."""
@@ -229,7 +230,7 @@ class Division:
             if isinstance(fork.end, Recording):
                 path = self._paths[fork.end.signature]
                 decisions = tuple(map(str, fork.end.decisions))
-                yield Ending(decisions, _dimensions(path), fork.prior_probability())
+                yield Ending(decisions, _dimensions(path), math.exp(fork.log_probability()))
         for path in self._paths.values():
             if path.interpreted:
                 label = f"{_dimensions(path)}, interpreted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -69,13 +70,14 @@ class Fork:
                 yield fork
             stack.extend(reversed(fork.children.values()))
 
-    def prior_probability(self) -> float:
-        """The prior probability that an execution comes here."""
-        probability, fork = 1.0, self
+    def log_probability(self) -> float:
+        """The log prior probability that an execution comes here."""
+        total, fork = 0.0, self
         while fork.parent is not None:
-            probability *= fork.parent.probability_of(fork.answer_key)
+            probability = fork.parent.probability_of(fork.answer_key)
+            total += math.log(probability) if probability > 0 else -math.inf
             fork = fork.parent
-        return probability
+        return total
 
     def probability_of(self, answer_key: Any) -> float:
         """The prior probability of an answer here, given that an execution comes here.

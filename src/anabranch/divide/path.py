@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 import numpy as np
+from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
@@ -89,7 +90,7 @@ class Path:
     def __init__(self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[Fork] = ()) -> None:
         self.program = program
         self.ends, self._forks = list(ends), list(forks)
-        self._probability: float | None = None
+        self._log_probability: float | None = None
         self.invalid = 0
         """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
 
@@ -183,11 +184,16 @@ class Path:
         return next((o.fault for o in self._first.observations if o.fault is not None), None)
 
     @property
+    def log_prior_probability(self) -> float:
+        """The log prior probability of the path: exact if it takes only discrete sites with known parameters."""
+        if self._log_probability is not None:
+            return self._log_probability
+        return float(logsumexp([fork.log_probability() for fork in self._forks])) if self._forks else -np.inf
+
+    @property
     def prior_probability(self) -> float:
-        """The prior probability of the path: exact if it takes only discrete sites with known parameters."""
-        if self._probability is not None:
-            return self._probability
-        return float(sum(fork.prior_probability() for fork in self._forks))
+        """The prior probability of the path; zero where it is too small for a float."""
+        return float(np.exp(self.log_prior_probability))
 
     def __repr__(self) -> str:
         kind = ", interpreted" if self.interpreted else ""
@@ -283,7 +289,7 @@ class Path:
     def __reduce__(self) -> Any:
         ends = [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
         # cloudpickle, since programs are often closures, or functions of a notebook.
-        return _rebuild, (cloudpickle.dumps(self.program), ends, self.prior_probability)
+        return _rebuild, (cloudpickle.dumps(self.program), ends, self.log_prior_probability)
 
 
 def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
@@ -291,11 +297,11 @@ def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
     return Path(program, [record(program, each) for each in answers])
 
 
-def _rebuild(pickled: bytes, ends: list[Any], probability: float) -> Path:
+def _rebuild(pickled: bytes, ends: list[Any], log_probability: float) -> Path:
     program = cloudpickle.loads(pickled)
     if ends and isinstance(ends[0], dict):
         path = Path(program, [interpret(program, replay(ends[0]))])
     else:
         path = rebuild(program, ends)
-    path._probability = probability
+    path._log_probability = log_probability
     return path

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import logsumexp
 
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
@@ -50,61 +51,64 @@ class PriorDraws:
 
 def draw_within(path: Path, n: int, seed: int) -> PriorDraws:
     """Draw until `n` draws lie in the path, or until it is clear that few do."""
-    points, weights, attempts = [], [], 0
-    found, size = 0, max(n, 1)
+    batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    found, attempts, size = 0, 0, max(n, 1)
     while found < n and attempts < _ATTEMPTS_PER_DRAW * max(n, 1):
-        batch = [_attempt(path, end, size, seed, attempts) for end in path.ends]
-        # One execution is in one decision sequence at most: an attempt of each together is one attempt.
-        weights.append(np.sum([w for w, _ in batch], axis=0))
-        order, drawn = [], []
-        for weight, values in batch:
-            if (weight > 0).any():
-                order.append(np.flatnonzero(weight > 0))
-                drawn.append((path.points(values), np.log(weight[weight > 0])))
-                found += len(order[-1])
-        if drawn:
-            # In the order of the attempts, not of the sequences: what is cut off at the end must be cut off of all.
-            by_attempt = np.argsort(np.concatenate(order), kind="stable")
-            inside, logs = (np.concatenate(part)[by_attempt] for part in zip(*drawn, strict=True))
-            points.append((inside, logs))
+        batches.append(_batch(path, size, seed, attempts))
+        found += len(batches[-1][0])
         attempts += size
-        size = min(2 * size, 20_000 if not path.interpreted else size)
-    every = np.concatenate(weights)
-    mean = every.mean()
-    error = every.std() / np.sqrt(len(every)) / mean if mean > 0 else np.inf
-    kept = np.concatenate([p for p, _ in points])[:n] if points else np.zeros((0, path.dim))
-    logs = np.concatenate([w for _, w in points])[:n] if points else np.zeros(0)
-    with np.errstate(divide="ignore"):
-        return PriorDraws(kept, logs, float(np.log(mean)), float(error), attempts)
+        size = min(2 * size, 20_000) if not path.interpreted else size
+    points, log_weights, every = (np.concatenate(part) for part in zip(*batches, strict=True))
+    log_mean = logsumexp(every) - np.log(attempts)
+    # Relative to the mean, so that a probability too small for a float still has an error.
+    relative = np.exp(every - log_mean) if np.isfinite(log_mean) else np.full(attempts, np.inf)
+    error = relative.std() / np.sqrt(attempts) if np.isfinite(log_mean) else np.inf
+    return PriorDraws(points[:n], log_weights[:n], float(log_mean), float(error), attempts)
+
+
+def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some attempts: the points inside the path with their log weights, and the log weight of every attempt.
+
+    Each decision sequence tries the same executions, and an execution belongs to one of them at most.
+    """
+    every = np.full(size, -np.inf)
+    inside = np.zeros((size, path.dim))
+    for end in path.ends:
+        log_weights, values = _attempt(path, end, size, seed, offset)
+        taken = log_weights > -np.inf
+        if taken.any():
+            inside[taken] = path.points(values)
+            every[taken] = log_weights[taken]
+    taken = every > -np.inf
+    return inside[taken], every[taken], every
 
 
 def _attempt(
     path: Path, end: Recording | Execution, size: int, seed: int, offset: int
 ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """The weight of each attempt (zero if outside the path), and the values of those inside."""
+    """The log weight of each attempt (minus infinity if outside the path), and the values of those inside."""
     if isinstance(end, Execution):
         return _interpreted(path.program, end, size, seed, offset)
     batch = Batch(seed, Given(), np.arange(size), key=offset, stream=_STREAM)
     batch.env = {site.outputs[0]: site.fixed[None] for site in end.sites if site.fixed is not None}
     values = batch.site_values(end)
-    holds = np.ones(size, bool)
+    log_weights = np.zeros(size)
     for decision in end.decisions:
         if decision.node is not None:
             answers = batch.values(end, decision.node)
-            holds &= (answers == decision.answer).reshape(len(answers), -1).all(axis=1)
-    log_weight = np.zeros(size)
+            holds = (answers == decision.answer).reshape(len(answers), -1).all(axis=1)
+            log_weights = np.where(holds, log_weights, -np.inf)
     for site in _fixed(end):
         term = as_input(end.log_prob(site))
-        log_weight = log_weight + (batch.values(end, term) if isinstance(term, Node) else term)
-    weight = np.where(holds, np.exp(log_weight), 0.0)
-    return weight, {k: v[weight > 0] for k, v in values.items()}
+        log_weights = log_weights + (batch.values(end, term) if isinstance(term, Node) else term)
+    return log_weights, {name: value[log_weights > -np.inf] for name, value in values.items()}
 
 
 def _interpreted(
     program: Program, end: Execution, size: int, seed: int, offset: int
 ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     fixed = {site.name: site.fixed for site in _fixed(end.recording)}
-    weights, inside = np.zeros(size), []
+    log_weights, inside = np.full(size, -np.inf), []
     for i in range(size):
         batch = Batch(seed, Given(), np.arange(1), key=offset + i, stream=_STREAM)
 
@@ -117,11 +121,11 @@ def _interpreted(
         except TooManySites:
             continue
         if run.signature == end.signature:
-            terms = [float(np.asarray(as_input(run.recording.log_prob(s)))) for s in _fixed(run.recording)]
-            weights[i] = np.exp(sum(terms))
-            if weights[i] > 0:
+            log_weights[i] = sum(float(np.asarray(as_input(run.recording.log_prob(s)))) for s in _fixed(run.recording))
+            if log_weights[i] > -np.inf:
                 inside.append(run.values)
-    return weights, {name: np.stack([values[name] for values in inside]) for name in end.values} if inside else {}
+    values = {name: np.stack([each[name] for each in inside]) for name in end.values} if inside else {}
+    return log_weights, values
 
 
 def _fixed(recording: Recording) -> Sequence[Site]:
