@@ -392,8 +392,8 @@ def test_drawing_shows_the_remainder():
 def test_probabilities_too_small_for_a_float_keep_their_logarithm():
     def coins():
         for i in range(1500):
-            if numpyro.sample(f"coin{i}", dist.Bernoulli(0.5)):
-                numpyro.deterministic(f"heads{i}", i)
+            if ab.sample(f"coin{i}", dist.Bernoulli(0.5)):
+                ab.deterministic(f"heads{i}", i)
 
     [path, *_] = ab.find_paths(coins, executions=2).paths
     assert path.log_prior_probability == pytest.approx(1500 * np.log(0.5), rel=1e-12)
