@@ -408,16 +408,40 @@ class PathTrace(core.Trace):
 
     def _custom_call(self, primitive: Any, functions: tuple[Any, ...], tracers: Sequence[Any], params: Any) -> Any:
         """A call with a derivative of its own, kept inside the recorded jaxpr so that gradients use it."""
-        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in map(_aval, tracers)]
-        with core.set_current_trace(core.eval_trace):
-            closed = jax.make_jaxpr(lambda *args: primitive.bind(*args, subfuns=functions, **params))(*shapes)
-        hoisted = ClosedJaxpr(partial_eval.convert_constvars_jaxpr(closed.jaxpr), ())
-        arguments = [*closed.consts, *tracers]
-        inputs, sites, known = self._inputs(arguments)
-        call = {"call_jaxpr": hoisted}
-        if known:
-            return self._fold(_INLINE_CALL, inputs, arguments, call, sites)
-        return self._record(_INLINE_CALL, inputs, call, hoisted.out_avals, sites)
+        if all(t.known is not None for t in tracers if isinstance(t, PathTracer)):
+            with core.set_current_trace(self):
+                return functions[0].call_wrapped(*tracers)
+        hoisted, consts = _custom_jaxpr(primitive, functions, tuple(map(_aval, tracers)), params)
+        inputs, sites, _ = self._inputs([*consts, *tracers])
+        return self._record(_INLINE_CALL, inputs, {"call_jaxpr": hoisted}, hoisted.out_avals, sites)
+
+
+_custom_jaxprs: dict[Any, tuple[ClosedJaxpr, Any]] = {}
+
+
+def _custom_jaxpr(primitive: Any, functions: tuple[Any, ...], avals: Any, params: Any) -> tuple[ClosedJaxpr, list[Any]]:
+    """The jaxpr of a call with a derivative of its own, and the values that it closes over as its first arguments.
+
+    The same function of the same types gives the same jaxpr, which is kept: to make one takes milliseconds, and calls
+    that share one can be packed.
+    """
+    key: Any = (functions[0], tuple(f.f for f in functions[1:]), avals)
+    try:
+        kept = _custom_jaxprs.get(key)
+    except TypeError:  # an argument that is not differentiated need not be hashable
+        key, kept = None, None
+    if kept is not None:
+        functions[0].populate_stores(kept[1])
+        return kept[0], []
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    with core.set_current_trace(core.eval_trace):
+        closed = jax.make_jaxpr(lambda *args: primitive.bind(*args, subfuns=functions, **params))(*shapes)
+    hoisted = ClosedJaxpr(partial_eval.convert_constvars_jaxpr(closed.jaxpr), ())
+    if key is not None and not closed.consts:
+        if len(_custom_jaxprs) >= 1000:
+            _custom_jaxprs.clear()
+        _custom_jaxprs[key] = hoisted, functions[0].stores
+    return hoisted, list(closed.consts)
 
 
 _FLOAT = np.dtype(np.float64)
