@@ -401,3 +401,24 @@ def test_probabilities_too_small_for_a_float_keep_their_logarithm():
     draws = path.prior(3)
     assert draws.log_probability == pytest.approx(1500 * np.log(0.5), rel=1e-12)
     assert draws.log_probability_sd == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_mass_of_a_value_depends_on_all_that_the_distribution_holds():
+    """Probabilities that were computed once are kept: not for another number of trials, shape or family."""
+    third = np.array([0.5, 0.25, 0.25])
+    families = [
+        dist.Multinomial(2, third), dist.Multinomial(3, third), dist.Categorical(third), dist.Binomial(2, 0.5),
+        dist.Binomial(3, 0.5), dist.Bernoulli(0.5), dist.Geometric(0.5), dist.Poisson(0.5),
+        dist.Poisson(0.5).expand([1]),
+        dist.Bernoulli(logits=0.5), dist.DiscreteUniform(0, 2), dist.Bernoulli(0.5).expand([2]).to_event(1),
+    ]  # fmt: skip
+    for family in families:
+
+        def program(family=family):
+            ab.sample("k", family)
+
+        division = ab.find_paths(program, executions=300, split=["k"])
+        for path in division:
+            [site] = path.sites
+            expected = float(np.sum(family.log_prob(jnp.asarray(site.value))))
+            assert path.log_prior_probability == pytest.approx(expected, rel=1e-5), family

@@ -114,6 +114,9 @@ class Decision:
         return self.text if self.site is not None else f"{self.text} ({self.where})"
 
 
+_log_masses: dict[Any, np.ndarray] = {}
+
+
 class Recording:
     """What one run of a program did."""
 
@@ -179,11 +182,32 @@ class Recording:
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
         if site.index not in self._log_probs:
-            with self.trace.current():
-                self._log_probs[site.index] = log_prob(
-                    site.distribution, site.value, site.scale, site.discrete, site.name, site.where
-                )
+            constant = None if site.fixed is None else self.log_mass(site, site.fixed)
+            self._log_probs[site.index] = self._log_prob_at(site, site.value) if constant is None else constant
         return self._log_probs[site.index]
+
+    def _log_prob_at(self, site: Site, value: Any) -> Any:
+        with self.trace.current():
+            return log_prob(site.distribution, value, site.scale, site.discrete, site.name, site.where)
+
+    def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
+        """The log probability of a value of a discrete site whose parameters are constants; None if they are not.
+
+        A grammar draws from the same few distributions at every node, so what was computed once is kept.
+        """
+        if site.scale is not None or any(isinstance(x, Node) or is_key(x) for x in site.inputs):
+            return None
+        leaves = tuple((np.shape(x), np.asarray(x).dtype, np.asarray(x).tobytes()) for x in site.inputs)
+        key = (site._flat[1], leaves, value.tobytes())
+        try:
+            kept = _log_masses.get(key)
+        except (TypeError, ValueError):  # what else the distribution holds cannot be compared
+            return np.asarray(as_input(self._log_prob_at(site, value)))
+        if kept is None:
+            if len(_log_masses) >= 10_000:
+                _log_masses.clear()
+            kept = _log_masses[key] = np.asarray(as_input(self._log_prob_at(site, value)))
+        return kept
 
     def log_likelihood(self, observation: Observation) -> Any:
         """The log density of an observation, as a traced scalar."""
@@ -194,10 +218,8 @@ class Recording:
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of a discrete site as a function of its value: the node of that value, and the result."""
         if site.index not in self._mass_functions:
-            with self.trace.current():
-                value = self.trace.input(site.shape, np.int64)
-                result = log_prob(site.distribution, value, site.scale, True, site.name, site.where)
-            self._mass_functions[site.index] = value.node, as_input(result)
+            value = self.trace.input(site.shape, np.int64)
+            self._mass_functions[site.index] = value.node, as_input(self._log_prob_at(site, value))
         return self._mass_functions[site.index]
 
     def describe(self) -> str:

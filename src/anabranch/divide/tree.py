@@ -186,6 +186,14 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
     """Add to the probability of each answer what the members' parameters say of it."""
     recording = fork.recording
     assert recording is not None
+    for answer_key, child in fork.children.items():
+        if answer_key not in fork.shares and child.answer is not None:
+            log_mass = recording.log_mass(site, child.answer)
+            if log_mass is None:
+                break
+            fork.shares[answer_key] = float(np.exp(log_mass)), 1
+    else:
+        return
     value, result = recording.mass_function(site)
     parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
     constant = all(len(v) == 1 for v in parameters.values())
