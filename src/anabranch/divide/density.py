@@ -81,6 +81,12 @@ class Density:
         return self.graph.schedule([*terms, *(node for node, _ in self.guards)], self._point_nodes, self.sources)
 
     @cached_property
+    def _whole(self) -> np.ndarray:
+        """The columns of discrete sites, in which only whole numbers are points of the path."""
+        columns = [np.arange(c.columns.start, c.columns.stop) for c in self.coordinates if c.site.discrete]
+        return np.concatenate(columns) if columns else np.zeros(0, int)
+
+    @cached_property
     def _point_nodes(self) -> dict[Node, None]:
         return {c.node: None for c in self.coordinates}
 
@@ -93,7 +99,7 @@ class Density:
             else:
                 lanes.values[c.node] = point[c.columns].reshape(c.site.unconstrained_shape)
         lanes.run(plan(self.graph, self.steps))
-        holds = jnp.asarray(True)
+        holds = jnp.all(point[self._whole] == jnp.round(point[self._whole]))
         for node, answer in self.guards:
             holds = holds & jnp.all(lanes[node] == answer)
         jacobian = lanes.total(self.log_jacobian)
@@ -103,7 +109,8 @@ class Density:
         """The same over a batch of points, on the host: nothing is compiled."""
         env = self._env(points)
         evaluate(self.steps, env)
-        holds = np.ones(len(points), bool)
+        whole = points[:, self._whole]
+        holds = (whole == np.round(whole)).all(axis=1)
         for node, answer in self.guards:
             holds &= np.all((env[node] == answer).reshape(len(env[node]), -1), axis=1)
 

@@ -13,7 +13,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.fork import Fork
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Program, Recording
+from anabranch.divide.recording import Program, Recording, with_arrays
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
@@ -43,6 +43,9 @@ class Executions:
     path: Path | None
     members: np.ndarray
     values: Callable[[], dict[str, np.ndarray]]
+
+    def __repr__(self) -> str:
+        return f"Executions({self.path!r}, members={len(self.members)})"
 
 
 def find_paths(
@@ -79,6 +82,8 @@ def find_paths(
     """
     if not callable(program):
         raise TypeError(f"program must be a function; got {type(program).__name__}")
+    if not isinstance(seed, int | np.integer):
+        raise TypeError(f"seed must be an integer; got {type(seed).__name__}")
     if executions < 1:
         raise ValueError(f"executions must be at least 1; got {executions}")
     if max_sites < 1:
@@ -86,16 +91,22 @@ def find_paths(
     if isinstance(split, str):
         split = (split,)
     choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
+    # Copies of the data: the user may go on to change it.
+    args, kwargs = with_arrays(args, np.ndarray.copy), with_arrays(kwargs, np.ndarray.copy)
     division = Division(Program(program, args, kwargs, choice, max_sites))
     division.explore(executions, seed)
     return division
 
 
 class Division:
-    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored."""
+    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored.
+
+    Made by `find_paths`; `explore` and `route` extend it. Iterating gives the paths.
+    """
 
     def __init__(self, program: Program) -> None:
         self._said_unmet: set[str] = set()
+        self._sent: list[tuple[int, int]] = []  # explorations that counted: how many executions, and their seed
         self._start(program)
 
     def _start(self, program: Program) -> None:
@@ -103,6 +114,7 @@ class Division:
         self._paths: dict[Any, Path] = {}
         self._tree = Tree(program, self._found)
         self._may_select = not program.selecting
+        self._caught_up = 0
 
     def _tame(self, where: str) -> None:
         """Go on with a form of the program whose paths are each run as one, if there is one."""
@@ -132,22 +144,35 @@ class Division:
 
     @property
     def python_runs(self) -> int:
-        """How often the program's Python was run: about once per path, not once per execution."""
+        """How often executions made the program's Python run: about once per path, not once per execution.
+
+        Runs that only check that the program repeats itself are not counted.
+        """
         return self._tree.runs
 
     @property
     def explored(self) -> float:
         """The share of prior probability on the paths found; what may be missing is the rest."""
-        return float(sum(path.prior_probability for path in self._paths.values()))
+        return min(1.0, float(sum(path.prior_probability for path in self._paths.values())))
 
     @property
     def remainder(self) -> float:
         """The share of prior probability on executions with more than `max_sites` sites."""
         return float(sum(math.exp(f.log_probability()) for f in self._tree.root.leaves() if f.remainder))
 
-    def explore(self, executions: int, seed: int = 0) -> list[Executions]:
-        """Execute the program from the prior, and keep the paths that this finds."""
-        return self._send(executions, seed, Given(), count=True)
+    def explore(self, executions: int, seed: int | None = None) -> list[Executions]:
+        """Execute the program from the prior, and keep the paths that this finds.
+
+        The result groups the executions by where they went: several groups may have the same path. Without a seed, the
+        one after the last is taken; executions of a seed that was sent before are the same again, and are not counted.
+        """
+        seed = 1 + max((sent for _, sent in self._sent), default=-1) if seed is None else seed
+        fresh = all(seed != sent for _, sent in self._sent)
+        found = self._send(executions, seed, Given(), count=fresh)
+        if fresh:
+            self._sent.append((executions, seed))
+            self._caught_up += 1
+        return found
 
     def route(
         self, values: Mapping[str, Any], seed: int = 0, present: Mapping[str, Any] | None = None
@@ -157,16 +182,34 @@ class Division:
         Sites without a value, or for which `present` says no, are drawn from the prior. New paths are kept.
         """
         arrays = {name: np.asarray(value) for name, value in values.items()}
+        scalars = [name for name, value in arrays.items() if value.ndim == 0]
+        if scalars:
+            raise ValueError(f"values: site {scalars[0]!r} must be an array with one row per execution; got a scalar")
         sizes = {len(value) for value in arrays.values()}
         if len(sizes) != 1:
             raise ValueError(
                 f"values must have one row per execution, the same number for each site; got {sorted(sizes)}"
             )
         masks = {name: np.asarray(mask, bool) for name, mask in (present or {}).items()}
+        self._check_shapes(arrays)
         return self._send(sizes.pop(), seed, Given(arrays, masks), count=False)
+
+    def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
+        shapes: dict[str, set[tuple[int, ...]]] = {}
+        for path in self._paths.values():
+            for site in path.sites:
+                shapes.setdefault(site.name, set()).add(site.shape)
+        for name, value in arrays.items():
+            if name in shapes and value.shape[1:] not in shapes[name]:
+                expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
+                raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
 
     def _send(self, n: int, seed: int, given: Given, count: bool) -> list[Executions]:
         try:
+            # After a restart, the executions that were counted in the old form are to be counted in the new one.
+            while self._caught_up < len(self._sent):
+                self._tree.send(*self._sent[self._caught_up])
+                self._caught_up += 1
             arrivals = self._tree.send(n, seed, given, count)
         except _Restart:
             return self._send(n, seed, given, count)
@@ -229,14 +272,15 @@ class Division:
         for fork in self._tree.root.leaves():
             if isinstance(fork.end, Recording):
                 path = self._paths[fork.end.signature]
-                decisions = tuple(map(str, fork.end.decisions))
+                decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in fork.end.decisions)
                 yield Ending(decisions, _dimensions(path), math.exp(fork.log_probability()))
         for path in self._paths.values():
             if path.interpreted:
                 label = f"{_dimensions(path)}, interpreted"
-                yield Ending((path.description,), label, path.prior_probability)
+                yield Ending(((path.signature, path.description),), label, path.prior_probability)
         if self.remainder:
-            yield Ending((f"more than {self.program.max_sites} sites",), "not followed", self.remainder)
+            words = f"more than {self.program.max_sites} sites"
+            yield Ending(((words, words),), "not followed", self.remainder)
 
     def __repr__(self) -> str:
         remainder = f", {self.remainder:.3g} beyond {self.program.max_sites} sites" if self.remainder else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from anabranch.divide.graph import Node
 from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
+from anabranch.divide.simulate import stable_hash
 
 __all__ = ["Fork", "Question"]
 
@@ -43,6 +43,7 @@ class Fork:
     # For a question about the value of a site: the prior probability of each answer, as a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
     parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
+    _unmet: tuple[int, float] | None = None
 
     @property
     def unexplored(self) -> bool:
@@ -50,7 +51,7 @@ class Fork:
 
     def child(self, answer_key: Any, answer: np.ndarray | None) -> Fork:
         if answer_key not in self.children:
-            self.children[answer_key] = Fork(self, answer_key, answer, zlib.crc32(repr(answer_key).encode(), self.key))
+            self.children[answer_key] = Fork(self, answer_key, answer, stable_hash(self.key, answer_key))
         return self.children[answer_key]
 
     def way(self) -> list[Fork]:
@@ -71,30 +72,34 @@ class Fork:
             stack.extend(reversed(fork.children.values()))
 
     def log_probability(self) -> float:
-        """The log prior probability that an execution comes here."""
-        total, fork = 0.0, self
+        """The log prior probability that an execution comes here.
+
+        Exact where every question on the way is about a discrete site with known parameters. Otherwise answers are
+        counted, and a share is set aside for ends that no execution has met (`unmet`).
+        """
+        total, counted, fork = 0.0, False, self
         while fork.parent is not None:
             probability = fork.parent.probability_of(fork.answer_key)
+            counted |= fork.answer_key not in fork.parent.shares
             total += math.log(probability) if probability > 0 else -math.inf
             fork = fork.parent
-        return total
+        return total + (math.log1p(-fork.unmet()) if counted else 0.0)
 
     def probability_of(self, answer_key: Any) -> float:
-        """The prior probability of an answer here, given that an execution comes here.
-
-        Exact where the question is the value of a discrete site whose parameters are known. A guard is estimated by
-        the executions that came by, less a share for the answers never met: the rule of succession for a yes or no,
-        Good and Turing's estimate (the share of answers met once) for more.
-        """
+        """The prior probability of an answer here, given that an execution comes here."""
         if answer_key in self.shares:
             total, count = self.shares[answer_key]
             return total / count
-        if not self.visits:
-            return 0.0
-        return self.children[answer_key].visits / self.visits * (1 - self._unmet())
+        return self.children[answer_key].visits / self.visits if self.visits else 0.0
 
-    def _unmet(self) -> float:
-        answers = [fork.answer for fork in self.children.values()]
-        if all(a is not None and a.dtype == bool and a.ndim == 0 for a in answers):
-            return 0.0 if len(answers) == 2 else 1 / (self.visits + 2)
-        return sum(fork.visits == 1 for fork in self.children.values()) / self.visits
+    def unmet(self) -> float:
+        """The share of executions that would come to an end not met yet, after Good and Turing: of those met once."""
+        if self._unmet is None or self._unmet[0] != self.visits:
+            ends = [fork for fork in self.leaves() if fork.end is not None or fork.remainder]
+            once = sum(fork.visits == 1 and fork.is_counted() for fork in ends)
+            self._unmet = self.visits, once / (self.visits + 1)
+        return self._unmet[1]
+
+    def is_counted(self) -> bool:
+        """Whether the probability of coming here rests on counting executions."""
+        return any(fork.answer_key not in fork.parent.shares for fork in self.way() if fork.parent is not None)

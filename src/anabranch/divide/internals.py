@@ -259,7 +259,7 @@ class PathTrace(core.Trace):
         return PathTracer(self, aval, self.graph.input(aval), None, sites)
 
     def constant(self, value: np.ndarray) -> PathTracer:
-        return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value.view(), 0)
+        return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value.copy(), 0)
 
     def short_cut(
         self, function: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
@@ -275,7 +275,8 @@ class PathTrace(core.Trace):
         if core.trace_ctx.trace is not self and isinstance(core.trace_ctx.trace, PathTrace):
             return None  # a value of another run: whether it may be used here is to be seen
         if tracer.known is not None and not isinstance(right, Node):
-            if (tracer.aval.dtype == bool) is not (function in _LOGICAL):
+            logical = function in _LOGICAL
+            if (tracer.aval.dtype == bool) is not logical or (logical and type(other) is not PathTracer):
                 return None
             with np.errstate(all="ignore"):
                 value = np.asarray(ufunc(right, tracer.known) if reflected else ufunc(tracer.known, right))
@@ -473,12 +474,12 @@ def as_input(value: Any) -> Any:
 
 
 def _own(value: Any) -> Any:
-    """A constant that may be kept.
+    """A constant that may be kept: a copy, for the program may change its array afterwards.
 
-    jax remembers for each NumPy array, as long as something holds its answer, which of its own arrays it became, and
-    does not ask again when `jax_enable_x64` has changed. A view is another array to it: the user's stays untouched.
+    Also, jax remembers for each NumPy array, as long as something holds its answer, which of its own arrays it became,
+    and does not ask again when `jax_enable_x64` has changed: the user's own must not be held.
     """
-    return np.asarray(value).view() if isinstance(value, np.ndarray | literals.TypedNdArray) else value
+    return np.array(value) if isinstance(value, np.ndarray | literals.TypedNdArray) else value
 
 
 def _aval(value: Any) -> Any:

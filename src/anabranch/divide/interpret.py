@@ -92,7 +92,7 @@ class Interpreted:
         return max((columns.stop for columns in self.columns.values()), default=0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        rows = np.array([self._evaluate_one(self._at(point)) for point in points], float).reshape(-1, 4)
+        rows = np.array([self._evaluate_one(point) for point in points], float).reshape(-1, 4)
         return Evaluation(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3].astype(bool))
 
     evaluate_on_host = evaluate
@@ -120,7 +120,9 @@ class Interpreted:
                     out[i, self.columns[site.name]] = _coordinates(site)
         return out
 
-    def _at(self, point: np.ndarray) -> Assign:
+    def _at(self, point: np.ndarray, log_jacobians: list[float] | None = None) -> Assign:
+        """Give each site its value at a point; the logarithms of the Jacobians on the way are added to the list."""
+
         def value(site: Site, _: list[np.ndarray]) -> np.ndarray:
             if site.name in self._fixed:
                 return self._fixed[site.name]
@@ -129,8 +131,14 @@ class Interpreted:
                 raise _LeftPath
             coordinates = point[columns].reshape(site.unconstrained_shape)
             if site.discrete:
-                return np.round(coordinates)
-            return np.asarray(as_input(biject_to(site.distribution.support)(coordinates)))
+                if (coordinates != np.round(coordinates)).any():
+                    raise _LeftPath
+                return coordinates
+            transform = biject_to(site.distribution.support)
+            constrained = transform(jnp.asarray(coordinates))
+            if log_jacobians is not None:
+                log_jacobians.append(_number(jnp.sum(transform.log_abs_det_jacobian(coordinates, constrained))))
+            return np.asarray(as_input(constrained))
 
         return value
 
@@ -142,12 +150,12 @@ class Interpreted:
             return None
         return run if run.signature == self.execution.signature else None
 
-    def _evaluate_one(self, assign: Assign) -> tuple[float, float, float, bool]:
-        run = self._run(assign)
+    def _evaluate_one(self, point: np.ndarray) -> tuple[float, float, float, bool]:
+        log_jacobians: list[float] = []
+        run = self._run(self._at(point, log_jacobians))
         if run is None:
             return -np.inf, 0.0, 0.0, False
-        recording = run.recording
-        jacobian = sum(_log_jacobian(recording, site) for site in recording.free)
+        recording, jacobian = run.recording, sum(log_jacobians)
         prior = sum(_number(recording.log_prob(site)) for site in recording.sites)
         likelihood = sum(_number(recording.log_likelihood(o)) for o in recording.observations)
         return prior + jacobian, likelihood, jacobian, True
@@ -172,15 +180,6 @@ def _with_axis(tree: Any) -> Any:
 
 def _number(value: Any) -> float:
     return float(np.asarray(as_input(value)))
-
-
-def _log_jacobian(recording: Recording, site: Site) -> float:
-    if site.discrete:
-        return 0.0
-    with recording.trace.current():
-        transform = biject_to(site.distribution.support)
-        coordinates = transform.inv(site.value)
-        return _number(jnp.sum(transform.log_abs_det_jacobian(coordinates, site.value)))
 
 
 def _coordinates(site: Site) -> np.ndarray:

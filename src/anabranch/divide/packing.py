@@ -124,7 +124,8 @@ class Lanes:
         """One input over the lanes: whether it differs between them, and its value."""
         head = column[0]
         if not any(isinstance(x, Node) for x in column):
-            if all(x is head or np.array_equal(x, head, equal_nan=_is_float(head)) for x in column):
+            # To the bit: the sign of a zero matters to some functions.
+            if all(x is head or np.asarray(x).tobytes() == np.asarray(head).tobytes() for x in column):
                 return False, head
             return True, np.stack([np.asarray(x) for x in column])
         if all(isinstance(x, Node) and x == head for x in column):
@@ -160,7 +161,3 @@ class Lanes:
 
 def _listed(step: Equation, outputs: Any) -> Sequence[Any]:
     return outputs if step.primitive.multiple_results else [outputs]
-
-
-def _is_float(value: Any) -> bool:
-    return np.issubdtype(np.asarray(value).dtype, np.inexact)

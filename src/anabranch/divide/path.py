@@ -20,6 +20,7 @@ from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Program, Recording
 from anabranch.divide.replay import check_same, record
+from anabranch.divide.show import counted
 from anabranch.divide.terms import support_text
 
 __all__ = ["Outcome", "Path", "SiteInfo"]
@@ -89,7 +90,7 @@ class Path:
 
     def __init__(self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[Fork] = ()) -> None:
         self.program = program
-        self.ends, self._forks = list(ends), list(forks)
+        self._ends, self._forks = list(ends), list(forks)
         self._log_probability: float | None = None
         self.invalid = 0
         """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
@@ -97,32 +98,41 @@ class Path:
     def add(self, fork: Fork) -> None:
         """Another decision sequence of this path was found."""
         assert fork.end is not None
-        self.ends.append(fork.end)
+        self._ends.append(fork.end)
         self._forks.append(fork)
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
+
+    @property
+    def ends(self) -> list[Recording] | list[Execution]:
+        """The decision sequences; where one of them leaves JAX, one execution, by which the interpreter knows them."""
+        executions = [end for end in self._ends if isinstance(end, Execution)]
+        return executions[:1] or [end for end in self._ends if isinstance(end, Recording)]
 
     # What it is -------------------------------------------------------------------------------------------------
 
     @property
     def _first(self) -> Recording:
-        end = self.ends[0]
-        return end.recording if isinstance(end, Execution) else end
+        return _recording(self.ends[0])
 
     @property
     def interpreted(self) -> bool:
+        """Whether the path is run by the interpreter, one Python run per point."""
         return isinstance(self.ends[0], Execution)
 
     @property
     def has_gradient(self) -> bool:
+        """Whether `differentiate` can be used."""
         return self._backend.has_gradient
 
     @property
     def dim(self) -> int:
+        """The number of coordinates of a point."""
         return self._backend.dim
 
     @property
     def addresses(self) -> tuple[str, ...]:
+        """The names of the sites, in the order of the program."""
         return self._first.addresses
 
     @property
@@ -132,6 +142,7 @@ class Path:
 
     @cached_property
     def sites(self) -> tuple[SiteInfo, ...]:
+        """The sites, fixed ones included, with the columns of their coordinates."""
         out, start = [], 0
         for site in self._first.sites:
             columns = None
@@ -168,9 +179,7 @@ class Path:
         """`K = 5`, `position > 0 (walk.py:12)`: what all decision sequences of the path have in common."""
         first, *others = self.decisions
         common = [text for text in first if all(text in other for other in others)]
-        text = ", ".join(dict.fromkeys(common)) or (
-            "sites " + ", ".join(self.addresses) if self.interpreted or others else "always"
-        )
+        text = counted(common) or ("sites " + ", ".join(self.addresses) if self.interpreted or others else "always")
         return f"{text} [{len(self.decisions)} decision sequences]" if others else text
 
     @property
@@ -181,7 +190,8 @@ class Path:
     @property
     def fault(self) -> errors.AnabranchError | None:
         """What makes the density zero on the whole path: an observation outside a support that is not random."""
-        return next((o.fault for o in self._first.observations if o.fault is not None), None)
+        faults = [next((o.fault for o in _recording(end).observations if o.fault), None) for end in self._ends]
+        return faults[0] if all(faults) else None
 
     @property
     def log_prior_probability(self) -> float:
@@ -221,15 +231,43 @@ class Path:
         return self._counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
 
     def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
-        """The same, and the gradient of log prior + inverse_temperature · log likelihood. Discrete columns get 0."""
+        """What `evaluate` gives, and the gradient of log prior + inverse_temperature · log likelihood at each point.
+
+        `inverse_temperature` is one number. Columns of discrete sites have a gradient of zero.
+        """
         if not isinstance(self._backend, Compiled):
             raise errors.NoGradient(
                 f"the path ({self.description}) is run by the interpreter, which has no gradient",
                 where=self._first.sites[0].where,
                 remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
             )
-        evaluation, gradient = self._backend.differentiate(self._checked(points), float(inverse_temperature))
+        points = self._checked(points)
+        try:
+            evaluation, gradient = self._backend.differentiate(points, float(inverse_temperature))
+        except ValueError as error:
+            if "Reverse-mode differentiation" not in str(error):
+                raise
+            raise errors.NoGradient(
+                f"the path ({self.description}) cannot be differentiated: {error}",
+                where=self._first.sites[0].where,
+                remedy="Use lax.scan or a Python loop instead of lax.while_loop",
+            ) from error
+        lost = evaluation.inside & ~np.isfinite(gradient).all(axis=1)
+        if lost.any():
+            # A select differentiates the side that is not taken, too, where it may have no derivative.
+            gradient[lost] = self._differences(points[lost], float(inverse_temperature))
         return self._counted(evaluation), gradient
+
+    def _differences(self, points: np.ndarray, inverse_temperature: float, step: float = 1e-6) -> np.ndarray:
+        """The gradient by central differences of the density; zero in the columns of discrete sites."""
+        out = np.zeros_like(points)
+        for column in np.flatnonzero(~self.discrete):
+            shift = np.zeros(self.dim)
+            shift[column] = step
+            up, down = (self._backend.evaluate(points + s) for s in (shift, -shift))
+            prior, likelihood = up.log_prior - down.log_prior, up.log_likelihood - down.log_likelihood
+            out[:, column] = (prior + inverse_temperature * likelihood) / (2 * step)
+        return out
 
     def _counted(self, evaluation: Evaluation) -> Evaluation:
         count = int(evaluation.invalid.sum())
@@ -262,26 +300,44 @@ class Path:
         return out
 
     def outcomes(self, points: Any) -> list[Outcome]:
-        """Sites, deterministics and the program's return value at each point, by decision sequence."""
+        """Sites, deterministics and the program's return value at each point.
+
+        A list with one `Outcome` for each decision sequence that some of the points take; `index` says which points.
+        What is the same for all of them, a constant, comes without the axis for points.
+        """
         return [Outcome(*outcome) for outcome in self._backend.named(self._checked(points))]
 
     def points(self, values: Mapping[str, Any]) -> np.ndarray:
         """The points at which the sites have these values, each an array with the batch as its first axis."""
         arrays = {name: np.asarray(value) for name, value in values.items()}
+        unknown = arrays.keys() - {site.name for site in self.sites}
+        if unknown:
+            raise ValueError(f"values: the path ({self.description}) has no site {min(unknown)!r}")
         for site in self.sites:
             if site.value is not None:
                 arrays.setdefault(site.name, site.value[None])
             elif site.name not in arrays:
                 raise ValueError(f"values: site {site.name!r} ({site.where}) is missing")
-            elif arrays[site.name].shape[1:] != site.shape:
-                raise ValueError(
-                    f"values: site {site.name!r} must have shape (n, {', '.join(map(str, site.shape))}); "
-                    f"got {arrays[site.name].shape}"
-                )
-        return self._backend.points({site.name: arrays[site.name] for site in self.sites})
+            given = arrays[site.name]
+            if given.ndim == 0 or given.shape[1:] != site.shape:
+                shape = ", ".join(["n", *map(str, site.shape)])
+                raise ValueError(f"values: site {site.name!r} must have shape ({shape}); got {given.shape}")
+            if site.value is not None and not (given == site.value).all():
+                raise ValueError(f"values: site {site.name!r} is fixed to {site.value} in this path")
+        points = self._backend.points({site.name: arrays[site.name] for site in self.sites})
+        for site in self.sites:
+            if site.columns is not None and np.isnan(points[:, site.columns]).any():
+                raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")
+        return points
 
     def prior(self, n: int, seed: int = 0) -> PriorDraws:
-        """Prior draws within the path, with the path's prior probability as those draws estimate it."""
+        """Prior draws within the path, with the path's prior probability as those draws estimate it.
+
+        Draws have weights, `log_weights`: all the same unless the probability of a fixed value depends on the draw.
+        There may be fewer than `n` where the guards are rarely met.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1; got {n}")
         return draw_within(self, n, seed)
 
     # Crossing to another process --------------------------------------------------------------------------------
@@ -290,6 +346,10 @@ class Path:
         ends = [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
         # cloudpickle, since programs are often closures, or functions of a notebook.
         return _rebuild, (cloudpickle.dumps(self.program), ends, self.log_prior_probability)
+
+
+def _recording(end: Recording | Execution) -> Recording:
+    return end.recording if isinstance(end, Execution) else end
 
 
 def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import TooManySites
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PriorDraws", "draw_within"]
 
 _ATTEMPTS_PER_DRAW = 100
+_FEWEST_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
 # Not the stream of exploration: the executions that found a path must not also say how probable it is.
 _STREAM = 1
 
@@ -52,8 +52,9 @@ class PriorDraws:
 def draw_within(path: Path, n: int, seed: int) -> PriorDraws:
     """Draw until `n` draws lie in the path, or until it is clear that few do."""
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    found, attempts, size = 0, 0, max(n, 1)
-    while found < n and attempts < _ATTEMPTS_PER_DRAW * max(n, 1):
+    found, attempts, size = 0, 0, max(n, _FEWEST_ATTEMPTS[path.interpreted])
+    most = _ATTEMPTS_PER_DRAW * size
+    while found < n and attempts < most:
         batches.append(_batch(path, size, seed, attempts))
         found += len(batches[-1][0])
         attempts += size
@@ -63,6 +64,8 @@ def draw_within(path: Path, n: int, seed: int) -> PriorDraws:
     # Relative to the mean, so that a probability too small for a float still has an error.
     relative = np.exp(every - log_mean) if np.isfinite(log_mean) else np.full(attempts, np.inf)
     error = relative.std() / np.sqrt(attempts) if np.isfinite(log_mean) else np.inf
+    if any(isinstance(end, Execution) or any(d.node is not None for d in end.decisions) for end in path.ends):
+        error = max(error, 1 / attempts)  # guards that never failed may still do
     return PriorDraws(points[:n], log_weights[:n], float(log_mean), float(error), attempts)
 
 
@@ -99,8 +102,13 @@ def _attempt(
             holds = (answers == decision.answer).reshape(len(answers), -1).all(axis=1)
             log_weights = np.where(holds, log_weights, -np.inf)
     for site in _fixed(end):
-        term = as_input(end.log_prob(site))
-        log_weights = log_weights + (batch.values(end, term) if isinstance(term, Node) else term)
+        assert site.fixed is not None
+        constant = end.log_mass(site, site.fixed)
+        if constant is None:
+            node, result = end.mass_function(site)
+            batch.env[node] = site.fixed[None]
+            constant = batch.values(end, result)
+        log_weights = log_weights + constant
     return log_weights, {name: value[log_weights > -np.inf] for name, value in values.items()}
 
 
@@ -121,7 +129,8 @@ def _interpreted(
         except TooManySites:
             continue
         if run.signature == end.signature:
-            log_weights[i] = sum(float(np.asarray(as_input(run.recording.log_prob(s)))) for s in _fixed(run.recording))
+            masses = [run.recording.traced_log_mass(s, s.value.known) for s in _fixed(run.recording)]
+            log_weights[i] = sum(float(np.asarray(as_input(mass))) for mass in masses)
             if log_weights[i] > -np.inf:
                 inside.append(run.values)
     values = {name: np.stack([each[name] for each in inside]) for name in end.values} if inside else {}

@@ -23,14 +23,14 @@ from anabranch import addresses, errors
 from anabranch.divide.frames import frame_of, negated, question, user_frame, where
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
-from anabranch.divide.recording import Decision, Program, Recording, Site
+from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
 # NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
 _ONE_AT_A_TIME = threading.RLock()
-_QUESTIONS_PER_SITE = 100
+_QUESTIONS_PER_SITE, _FEWEST_QUESTIONS = 100, 5_000
 
 
 class LeavesJax(BaseException):
@@ -80,7 +80,9 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         with _ONE_AT_A_TIME, recording.trace.current(), addresses.execution(program.function), self._explained(), self:
-            recording.result = program.function(*_views(program.args), **_views(program.kwargs))
+            # Views, which jax does not know: it may remember an array of the user's in another precision.
+            args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
+            recording.result = program.function(*args, **kwargs)
             if self._interruption is not None:
                 raise self._interruption  # the program caught it
         return recording
@@ -287,7 +289,7 @@ class Recorder(Messenger):
     def _bound_questions(self) -> None:
         """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
         self._questions += 1
-        if self._questions > _QUESTIONS_PER_SITE * self.program.max_sites:
+        if self._questions > max(_FEWEST_QUESTIONS, _QUESTIONS_PER_SITE * self.program.max_sites):
             raise errors.EndlessProgram(
                 f"{self._questions} questions were asked since the last site was drawn",
                 where=where(user_frame()),
@@ -299,17 +301,6 @@ class Recorder(Messenger):
             low = bits & -bits
             yield self.recording.sites[low.bit_length() - 1]
             bits ^= low
-
-
-def _views(value: Any) -> Any:
-    """The arguments with views of their NumPy arrays, of which jax does not remember what precision they had before."""
-    if type(value) is np.ndarray:
-        return value.view()
-    if type(value) in (list, tuple):
-        return type(value)(map(_views, value))
-    if type(value) is dict:
-        return {name: _views(part) for name, part in value.items()}
-    return value
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:

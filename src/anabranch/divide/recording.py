@@ -17,7 +17,7 @@ from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, log_prob, show_value, support_text
 
-__all__ = ["Decision", "Program", "Recording", "Site"]
+__all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,17 @@ class Program:
     @property
     def name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
+
+
+def with_arrays(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """An argument of a program with the NumPy arrays in it changed; other objects stay the same ones."""
+    if type(value) is np.ndarray:
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)(with_arrays(part, change) for part in value)
+    if type(value) is dict:
+        return {name: with_arrays(part, change) for name, part in value.items()}
+    return value
 
 
 @dataclass(eq=False)
@@ -86,6 +97,14 @@ class Site:
         A node even where a later decision made its value known: other executions may come here and decide otherwise.
         """
         return [as_input(x) if getattr(x, "node", None) is None else x.node for x in self._flat[0]]
+
+    @cached_property
+    def sampled_from(self) -> Any:
+        """The distribution that draws the value: without the mask that takes it out of the density."""
+        distribution = self.distribution
+        while isinstance(distribution, dist.MaskedDistribution):
+            distribution = distribution.base_dist
+        return distribution
 
     @property
     def outputs(self) -> tuple[Node, ...]:
@@ -182,31 +201,36 @@ class Recording:
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
         if site.index not in self._log_probs:
-            constant = None if site.fixed is None else self.log_mass(site, site.fixed)
-            self._log_probs[site.index] = self._log_prob_at(site, site.value) if constant is None else constant
+            plain = site.scale is None and site.sampled_from is site.distribution
+            constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
+            if constant is None:
+                with self.trace.current():
+                    constant = log_prob(site.distribution, site.value, site.scale, site.discrete, site.name, site.where)
+            self._log_probs[site.index] = constant
         return self._log_probs[site.index]
 
-    def _log_prob_at(self, site: Site, value: Any) -> Any:
+    def traced_log_mass(self, site: Site, value: Any) -> Any:
+        """The log probability of drawing a value of a discrete site, recorded."""
         with self.trace.current():
-            return log_prob(site.distribution, value, site.scale, site.discrete, site.name, site.where)
+            return log_prob(site.sampled_from, value, None, True, site.name, site.where)
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
-        """The log probability of a value of a discrete site whose parameters are constants; None if they are not.
+        """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.
 
         A grammar draws from the same few distributions at every node, so what was computed once is kept.
         """
-        if site.scale is not None or any(isinstance(x, Node) or is_key(x) for x in site.inputs):
+        if any(isinstance(x, Node) or is_key(x) for x in site.inputs):
             return None
         leaves = tuple((np.shape(x), np.asarray(x).dtype, np.asarray(x).tobytes()) for x in site.inputs)
         key = (site._flat[1], leaves, value.tobytes())
         try:
             kept = _log_masses.get(key)
         except (TypeError, ValueError):  # what else the distribution holds cannot be compared
-            return np.asarray(as_input(self._log_prob_at(site, value)))
+            return np.asarray(as_input(self.traced_log_mass(site, value)))
         if kept is None:
             if len(_log_masses) >= 10_000:
                 _log_masses.clear()
-            kept = _log_masses[key] = np.asarray(as_input(self._log_prob_at(site, value)))
+            kept = _log_masses[key] = np.asarray(as_input(self.traced_log_mass(site, value)))
         return kept
 
     def log_likelihood(self, observation: Observation) -> Any:
@@ -216,10 +240,10 @@ class Recording:
             return log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
 
     def mass_function(self, site: Site) -> tuple[Node, Any]:
-        """The log probability of a discrete site as a function of its value: the node of that value, and the result."""
+        """The log probability of drawing a value of a discrete site: the node of the value, and of the result."""
         if site.index not in self._mass_functions:
             value = self.trace.input(site.shape, np.int64)
-            self._mass_functions[site.index] = value.node, as_input(self._log_prob_at(site, value))
+            self._mass_functions[site.index] = value.node, as_input(self.traced_log_mass(site, value))
         return self._mass_functions[site.index]
 
     def describe(self) -> str:

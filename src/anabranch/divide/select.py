@@ -11,6 +11,7 @@ Every other branch, and every branch on a value that is known, stays what it was
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import types
@@ -19,7 +20,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import tree_leaves, tree_map, tree_structure
 
 from anabranch.divide.internals import PathTracer, Undecided
 
@@ -40,7 +40,8 @@ def selecting(function: Callable[..., Any]) -> Callable[..., Any] | None:
     if isinstance(function, functools.partial):
         inner = selecting(function.func)
         return None if inner is None else functools.partial(inner, *function.args, **function.keywords)
-    if not isinstance(function, types.FunctionType):
+    # A decorated function has the source of another: what the decorator does would be lost.
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
         return None
     try:
         lines, first = inspect.getsourcelines(function)
@@ -80,6 +81,7 @@ def _rebuilt(function: types.FunctionType, definition: ast.FunctionDef) -> Calla
     rebuilt = types.FunctionType(code, space, function.__name__, function.__defaults__, closure)
     rebuilt.__kwdefaults__ = function.__kwdefaults__
     functools.update_wrapper(rebuilt, function)
+    del rebuilt.__wrapped__  # type: ignore[attr-defined]  # it stands for the original, and must not lead back to it
     rebuilt.__anabranch_code__ = code  # type: ignore[attr-defined]
     return rebuilt
 
@@ -281,17 +283,23 @@ def _is_open(test: Any) -> bool:
 
 
 def _merged(test: PathTracer, one: Any, other: Any) -> tuple[Any] | None:
-    structure: Any = tree_structure(one)
-    if structure != tree_structure(other):
-        return None
-    pairs = list(zip(tree_leaves(one), tree_leaves(other), strict=True))
-    if not all(a is b or (_numeric(a) and _numeric(b) and np.shape(a) == np.shape(b)) for a, b in pairs):
-        return None
-    return (tree_map(lambda a, b: a if a is b else jnp.where(test, a, b), one, other),)
+    """The two sides as one value, or None if they are not both real numbers, traced, or tuples of such.
+
+    Python's integers and booleans are left alone (an array of integers overflows, and `2**n` means something else), and
+    so are lists, dictionaries and arrays, which may be changed later.
+    """
+    if one is other:
+        return (one,)
+    if type(one) is tuple and type(other) is tuple and len(one) == len(other):
+        parts = [_merged(test, a, b) for a, b in zip(one, other, strict=True)]
+        return None if None in parts else (tuple(part[0] for part in parts if part is not None),)
+    if _is_real(one) and _is_real(other) and np.shape(one) == np.shape(other):
+        return (jnp.where(test, one, other),)
+    return None
 
 
-def _numeric(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.ndarray | np.generic | PathTracer)
+def _is_real(value: Any) -> bool:
+    return isinstance(value, float | np.floating | PathTracer)
 
 
 def _all(*parts: Callable[[], Any]) -> Any:
@@ -304,9 +312,18 @@ def _any(*parts: Callable[[], Any]) -> Any:
 
 def _joined(parts: tuple[Callable[[], Any], ...], operation: Callable[[Any, Any], Any], stop_at: bool) -> Any:
     """`and` or `or` over values of which some are not known; those that are known stop it as in Python."""
-    joined = None
+    joined: Any = None
     for part in parts:
-        value = part()
+        try:
+            with joined._trace.undecided() if joined is not None else contextlib.nullcontext():
+                value = part()
+        except (Undecided, Exception):
+            if joined is None:
+                raise
+            # Python would not have come here unless what stands before allows it: that is to be decided first.
+            if bool(joined) is stop_at:
+                return stop_at
+            joined, value = None, part()
         if _is_open(value):
             joined = value if joined is None else operation(joined, value)
         elif bool(value) is stop_at:

@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["Ending", "draw_tree"]
+__all__ = ["Ending", "counted", "draw_tree"]
 
 
 @dataclass(frozen=True)
 class Ending:
-    """An end of the tree: the decisions that lead there, in words, what is there, and its prior probability."""
+    """An end of the tree: the decisions that lead there (what tells each apart, and its words), and what is there."""
 
-    decisions: tuple[str, ...]
+    decisions: tuple[tuple[Any, str], ...]
     label: str
     probability: float
 
 
 @dataclass
 class _Branch:
+    text: str = ""
     probability: float = 0.0
     label: str = ""
-    branches: dict[str, _Branch] = field(default_factory=dict)
+    shown: bool = False
+    ends: int = 0
+    branches: dict[Any, _Branch] = field(default_factory=dict)
 
 
 def draw_tree(title: str, endings: Iterable[Ending], limit: int) -> str:
-    """One line per decision, indented; the `limit` most probable endings, and how many were left out."""
-    ordered = sorted(endings, key=lambda ending: -ending.probability)
+    """One line per decision, indented; the `limit` most probable endings, and how many were left out where."""
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1; got {limit}")
     root = _Branch()
-    for ending in ordered[:limit]:
-        branch = root
-        branch.probability += ending.probability
-        for decision in ending.decisions:
-            branch = branch.branches.setdefault(decision, _Branch())
+    for rank, ending in enumerate(sorted(endings, key=lambda ending: -ending.probability)):
+        way = [root]
+        for key, text in ending.decisions:
+            way.append(way[-1].branches.setdefault(key, _Branch(text)))
+        for branch in way:
             branch.probability += ending.probability
-        branch.label = ending.label
-    lines = [title, *_lines(root, "")] if root.branches else [f"{title}: {root.label}"]
-    rest = ordered[limit:]
-    if rest:
-        lines.append(f"... and {len(rest)} more, {sum(e.probability for e in rest):.3g} of the prior")
-    return "\n".join(lines)
+            branch.ends += 1
+            branch.shown |= rank < limit
+        way[-1].label = ending.label
+    return "\n".join([title, *_lines(root, "")]) if root.branches else f"{title}: {root.label}"
+
+
+def counted(texts: Sequence[str]) -> str:
+    """Decisions on one line, each once: a loop asks the same question again and again."""
+    return ", ".join(f"{text} ×{texts.count(text)}" if texts.count(text) > 1 else text for text in dict.fromkeys(texts))
 
 
 def _lines(branch: _Branch, indent: str) -> Iterator[str]:
-    last = len(branch.branches) - 1
-    for i, (decision, below) in enumerate(branch.branches.items()):
+    shown = [below for below in branch.branches.values() if below.shown]
+    left_out = [below for below in branch.branches.values() if not below.shown]
+    for i, below in enumerate(shown):
+        last = i == len(shown) - 1 and not left_out
+        texts = [below.text]
         # A chain of decisions without an alternative reads better on one line.
         while len(below.branches) == 1 and not below.label:
-            [(following, below)] = below.branches.items()
-            decision = f"{decision}, {following}"
+            [below] = below.branches.values()
+            texts.append(below.text)
         note = f"  {below.label}" if below.label else ""
-        yield f"{indent}{'└─' if i == last else '├─'} {decision}  [{below.probability:.4g}]{note}"
-        yield from _lines(below, indent + ("   " if i == last else "│  "))
+        yield f"{indent}{'└─' if last else '├─'} {counted(texts)}  [{below.probability:.4g}]{note}"
+        yield from _lines(below, indent + ("   " if last else "│  "))
+    if left_out:
+        ends = sum(below.ends for below in left_out)
+        yield f"{indent}└─ ... {ends} more  [{sum(below.probability for below in left_out):.4g}]"

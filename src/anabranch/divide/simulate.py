@@ -6,7 +6,7 @@ needs more: a site is drawn when something depends on it, and not before.
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,7 @@ from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["Batch", "Given"]
+__all__ = ["Batch", "Given", "stable_hash"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class Batch:
 
     def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
         """The members at `index`, on a way of their own; `settled` are values that all of them share."""
-        env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+        if len(index) == len(self):
+            env = self.env  # all go the same way: nothing to copy, or a long loop would take quadratic time
+        else:
+            env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
         env.update({node: value[None] for node, value in (settled or {}).items()})
         return Batch(self.seed, self.given, self.members[index], key, self.stream, env)
 
@@ -87,7 +90,12 @@ class Batch:
         present = self.given.present.get(site.name)
         dtype = np.int64 if site.discrete else np.float64
         if value is not None:
-            value = np.asarray(value, dtype)[self.members]
+            value = np.asarray(value)[self.members]
+            if site.discrete and not (value == np.round(value)).all():
+                raise ValueError(
+                    f"values: site {site.name!r} ({site.where}) is discrete; got a number that is not whole"
+                )
+            value = value.astype(dtype)
             if present is None or present[self.members].all():
                 return value
         drawn = draw_site(site, parameters, self.generator(site.name), len(self))
@@ -97,7 +105,12 @@ class Batch:
 
     def generator(self, address: str) -> np.random.Generator:
         """Depends on the seed, the address and the way taken, so not on what was explored before."""
-        return np.random.default_rng([self.seed, self.stream, zlib.crc32(address.encode()), self.key])
+        return np.random.default_rng([self.seed, self.stream, stable_hash(address), self.key])
+
+
+def stable_hash(*parts: Any) -> int:
+    """A number that depends on the parts alone: the same in every process."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
 def draw_site(site: Site, parameters: Iterable[np.ndarray], rng: np.random.Generator, n: int) -> np.ndarray:

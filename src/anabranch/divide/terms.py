@@ -44,7 +44,7 @@ def checked_observation(name: str, distribution: Any, value: Any, place: str, sc
     if isinstance(distribution, Unit):
         return Observation(name, distribution, value, place, scale, check_support=False)
     if not isinstance(value, jax.Array):
-        value = np.asarray(value)
+        value = np.array(value)
         if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool):
             raise errors.ObservedShape(
                 "the observed value is not an array of numbers",
@@ -78,6 +78,8 @@ def private_copy(distribution: Any) -> Any:
     for name, value in vars(copied).items():
         if isinstance(value, dist.Distribution):
             setattr(copied, name, private_copy(value))
+        elif type(value) is np.ndarray:
+            setattr(copied, name, value.copy())
     return copied
 
 

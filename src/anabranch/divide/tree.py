@@ -9,7 +9,6 @@ others are sent on their way afterwards.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.replay import Script, not_a_function
-from anabranch.divide.simulate import Batch, Given
+from anabranch.divide.simulate import Batch, Given, stable_hash
 
 __all__ = ["Arrival", "Tree"]
 
@@ -113,7 +112,7 @@ class Tree:
         known = _drawn_so_far(fork, batch)
         for row in range(len(batch)):
             # Each execution is drawn by itself here, so each needs a stream of its own.
-            member = batch.take(np.array([row]), zlib.crc32(batch.members[row].tobytes(), fork.key))
+            member = batch.take(np.array([row]), stable_hash(fork.key, int(batch.members[row])))
             given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
             self.runs += 1
             try:
@@ -186,17 +185,17 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
     """Add to the probability of each answer what the members' parameters say of it."""
     recording = fork.recording
     assert recording is not None
-    for answer_key, child in fork.children.items():
-        if answer_key not in fork.shares and child.answer is not None:
-            log_mass = recording.log_mass(site, child.answer)
-            if log_mass is None:
-                break
-            fork.shares[answer_key] = float(np.exp(log_mass)), 1
-    else:
+    if not any(isinstance(x, Node) for x in site.inputs):
+        for answer_key, child in fork.children.items():
+            if answer_key not in fork.shares and child.answer is not None:
+                log_mass = recording.log_mass(site, child.answer)
+                assert log_mass is not None
+                fork.shares[answer_key] = float(np.exp(log_mass)), 1
         return
     value, result = recording.mass_function(site)
     parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
-    constant = all(len(v) == 1 for v in parameters.values())
+    # Of one member nothing can be said: its parameters may be its own.
+    constant = len(batch) > 1 and all(len(v) == 1 for v in parameters.values())
     if not (count or constant):
         return
     if constant:
