@@ -34,21 +34,40 @@ def test_yes_and_no_both_met():
     assert fork.probability_of(key(False)) == 0.25
 
 
-def test_an_answer_never_met_is_left_the_share_of_the_rule_of_succession():
-    fork = fork_with({True: 98})
-    assert fork.probability_of(key(True)) == pytest.approx(1 - 1 / 100)
+def test_ends_met_once_leave_a_share_for_those_never_met():
+    root = ended(fork_with({0: 50, 1: 48, 2: 1, 3: 1}))
+    assert root.unmet() == pytest.approx(2 / 101)
+    probabilities = [np.exp(end.log_probability()) for end in root.leaves()]
+    assert probabilities == pytest.approx([p * (1 - 2 / 101) for p in (0.5, 0.48, 0.01, 0.01)])
 
 
-def test_many_answers_leave_the_share_of_those_met_once():
-    fork = fork_with({0: 50, 1: 48, 2: 1, 3: 1})
-    assert fork.probability_of(key(0)) == pytest.approx(0.5 * (1 - 2 / 100))
-    assert fork.probability_of(key(3)) == pytest.approx(0.01 * (1 - 2 / 100))
-    assert sum(fork.probability_of(answer) for answer in fork.children) == pytest.approx(0.98)
+def test_ends_all_met_often_leave_nothing():
+    root = ended(fork_with({0: 50, 1: 25, 2: 25}))
+    assert root.unmet() == 0.0
+    assert sum(np.exp(end.log_probability()) for end in root.leaves()) == pytest.approx(1.0)
 
 
-def test_many_answers_all_met_often_leave_nothing():
-    fork = fork_with({0: 50, 1: 25, 2: 25})
-    assert sum(fork.probability_of(answer) for answer in fork.children) == pytest.approx(1.0)
+def test_ends_whose_probability_is_known_are_not_counted_as_met_once():
+    root = ended(fork_with({0: 99, 1: 1}, question=(0, None)))
+    root.shares = {key(0): (0.7, 1), key(1): (0.3, 1)}
+    assert root.unmet() == 0.0
+    assert [np.exp(end.log_probability()) for end in root.leaves()] == pytest.approx([0.7, 0.3])
+
+
+def test_many_guards_that_never_fail_cost_nothing():
+    def program():
+        for i in range(100):
+            if ab.sample(f"x{i}", dist.Normal(0.0, 1.0)) > 40:
+                break
+
+    division = ab.find_paths(program, executions=20)
+    assert division.explored == 1.0
+
+
+def ended(root):
+    for fork in root.children.values():
+        fork.remainder = True
+    return root
 
 
 def test_a_known_share_goes_before_a_count():
@@ -319,9 +338,9 @@ def test_prior_draws_of_which_some_cannot_have_the_fixed_value():
 
 def test_drawing_of_a_tree():
     endings = [
-        Ending(("k = 0",), "1 dimension", 0.25),
-        Ending(("k = 1", "x > 0"), "2 dimensions", 0.3),
-        Ending(("k = 1", "x <= 0"), "3 dimensions", 0.45),
+        ending("k = 0", label="1 dimension", probability=0.25),
+        ending("k = 1", "x > 0", label="2 dimensions", probability=0.3),
+        ending("k = 1", "x <= 0", label="3 dimensions", probability=0.45),
     ]
     assert draw_tree("model", endings, limit=10).splitlines() == [
         "model",
@@ -333,23 +352,42 @@ def test_drawing_of_a_tree():
 
 
 def test_drawing_joins_decisions_without_an_alternative():
-    endings = [Ending(("a", "b", "c"), "1 dimension", 0.5), Ending(("d",), "2 dimensions", 0.5)]
+    endings = [
+        ending("a", "b", "a", "c", label="1 dimension", probability=0.5),
+        ending("d", label="2 dimensions", probability=0.5),
+    ]
     assert draw_tree("model", endings, limit=10).splitlines() == [
         "model",
-        "├─ a, b, c  [0.5]  1 dimension",
+        "├─ a ×2, b, c  [0.5]  1 dimension",
         "└─ d  [0.5]  2 dimensions",
     ]
 
 
 def test_drawing_of_a_few_of_many():
-    endings = [Ending((f"k = {k}",), "1 dimension", 0.1) for k in range(8)] + [Ending(("k = 8",), "0 dimensions", 0.2)]
+    endings = [ending("m", f"k = {k}", label="1 dimension", probability=0.1) for k in range(8)]
+    endings += [ending("n", label="0 dimensions", probability=0.2)]
     lines = draw_tree("model", endings, limit=2).splitlines()
     assert lines == [
         "model",
-        "├─ k = 8  [0.2]  0 dimensions",
-        "└─ k = 0  [0.1]  1 dimension",
-        "... and 7 more, 0.7 of the prior",
+        "├─ n  [0.2]  0 dimensions",
+        "└─ m  [0.8]",
+        "   ├─ k = 0  [0.1]  1 dimension",
+        "   └─ ... 7 more  [0.7]",
     ]
+
+
+def test_drawing_keeps_answers_apart_that_read_the_same():
+    endings = [Ending(((key, "[0, ..., 1]"),), "1 dimension", 0.5) for key in (1, 2)]
+    assert len(draw_tree("model", endings, limit=5).splitlines()) == 3
+
+
+def test_drawing_needs_something_to_draw():
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        draw_tree("model", [ending("a", label="", probability=1.0)], limit=0)
+
+
+def ending(*decisions, label, probability):
+    return Ending(tuple((text, text) for text in decisions), label, probability)
 
 
 def test_drawing_of_one_path():

@@ -200,7 +200,8 @@ class Division:
             for site in path.sites:
                 shapes.setdefault(site.name, set()).add(site.shape)
         for name, value in arrays.items():
-            if name in shapes and value.shape[1:] not in shapes[name]:
+            # Another path may have the site in another size, but not with another number of axes.
+            if name in shapes and value.ndim - 1 not in map(len, shapes[name]):
                 expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
                 raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
 

@@ -77,7 +77,7 @@ class Lanes:
 
     def __getitem__(self, x: Any) -> Any:
         if not isinstance(x, Node):
-            return x
+            return jnp.asarray(x) if isinstance(x, np.ndarray) else x
         if x not in self.values:
             array, lane = self.packed[x]
             self.values[x] = array[lane]
@@ -126,8 +126,8 @@ class Lanes:
         if not any(isinstance(x, Node) for x in column):
             # To the bit: the sign of a zero matters to some functions.
             if all(x is head or np.asarray(x).tobytes() == np.asarray(head).tobytes() for x in column):
-                return False, head
-            return True, np.stack([np.asarray(x) for x in column])
+                return False, self[head]
+            return True, jnp.asarray(np.stack([np.asarray(x) for x in column]))
         if all(isinstance(x, Node) and x == head for x in column):
             return False, self[head]
         array = self._one_array(column)
