@@ -94,6 +94,12 @@ class PathTracer(core.Tracer):
         """The value in this path: a decision, unless it is known."""
         return self._trace.concrete(self)
 
+    def check_run(self) -> None:
+        """Raise `LeakedTracer` if this is a value of another run that may not be used in the one that is running."""
+        running = core.trace_ctx.trace
+        if running is not self._trace and isinstance(running, PathTrace):
+            running._accept(self)
+
     def splits(self) -> bool:
         """Whether a decision on this value would fix a discrete site."""
         return self._trace.recorder.splits(self)
@@ -304,9 +310,7 @@ class PathTrace(core.Trace):
             with core.set_current_trace(core.eval_trace):
                 tracer.known = self.recorder.decide(tracer)
         else:
-            running = core.trace_ctx.trace
-            if isinstance(running, PathTrace) and running is not self:
-                running._accept(tracer)
+            tracer.check_run()
             self.recorder.asked(tracer)
         return tracer.known
 

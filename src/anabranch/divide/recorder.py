@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
@@ -73,13 +74,21 @@ class Recorder(Messenger):
             "control_flow": self._unsupported,
         }
         self._seen: dict[str, str] = {}
+        self._validates = dist.Distribution._validate_args
         self._questions = 0  # since the last site
         self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
-        with _ONE_AT_A_TIME, recording.trace.current(), addresses.execution(program.function), self._explained(), self:
+        # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
+        with (
+            _ONE_AT_A_TIME,
+            numpyro.validation_enabled(False),
+            recording.trace.current(),
+            self._explained(program),
+            self,
+        ):
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
             recording.result = program.function(*args, **kwargs)
@@ -88,10 +97,11 @@ class Recorder(Messenger):
         return recording
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, program: Program) -> Iterator[None]:
         """Turn what goes wrong inside JAX into our words; leave the user's own exceptions theirs."""
         try:
-            yield
+            with addresses.execution(program.function):
+                yield
         except LeakedTracer as error:
             raise errors.NotAFunction(
                 "a value computed in one run of the program turned up in another",
@@ -136,7 +146,7 @@ class Recorder(Messenger):
             raise
 
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, distribution, place = msg["name"], private_copy(msg["fn"]), where(user_frame())
+        name, distribution, place = msg["name"], private_copy(msg["fn"], self._validates), where(user_frame())
         self._claim(name, place)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))

@@ -70,16 +70,24 @@ def checked_observation(name: str, distribution: Any, value: Any, place: str, sc
     return Observation(name, distribution, value, place, scale, fault is not None, fault)
 
 
-def private_copy(distribution: Any) -> Any:
-    """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run."""
+def private_copy(distribution: Any, validate: bool) -> Any:
+    """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run.
+
+    If `validate`, parameters that are constants are checked as NumPyro checks them.
+    """
+    validate = validate and vars(distribution).get("_validate_args", True)
+    if validate and not any(isinstance(value, PathTracer) for value in vars(distribution).values()):
+        distribution.validate_args(strict=False)
     copied = object.__new__(type(distribution))
     vars(copied).update(vars(distribution))
     copied._batch_shape = tuple(int(size) for size in copied.batch_shape)  # a size may be a random number, decided
     for name, value in vars(copied).items():
         if isinstance(value, dist.Distribution):
-            setattr(copied, name, private_copy(value))
+            setattr(copied, name, private_copy(value, validate))
         elif type(value) is np.ndarray:
             setattr(copied, name, value.copy())
+        elif isinstance(value, PathTracer):
+            value.check_run()
     return copied
 
 
