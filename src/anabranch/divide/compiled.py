@@ -28,14 +28,8 @@ BLOCK = 512
 class Compiled:
     """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
 
-    has_gradient = True
-
     def __init__(self, recordings: Sequence[Recording]) -> None:
         self.densities = [Density(recording) for recording in recordings]
-
-    @property
-    def dim(self) -> int:
-        return self.densities[0].dim
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         return Evaluation(*_in_blocks(self._function, points))

@@ -78,8 +78,6 @@ def replay(values: Mapping[str, np.ndarray]) -> Assign:
 class Interpreted:
     """The backend of a path that is run by the interpreter: slow, universal, without a gradient."""
 
-    has_gradient = False
-
     def __init__(self, program: Program, execution: Execution) -> None:
         self.program, self.execution = program, execution
         self.columns: dict[str, slice] = {}

@@ -31,11 +31,6 @@ logger = logging.getLogger("anabranch")
 class Backend(Protocol):
     """How the density of a path is computed."""
 
-    has_gradient: bool
-
-    @property
-    def dim(self) -> int: ...
-
     def evaluate(self, points: np.ndarray) -> Evaluation: ...
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation: ...
@@ -123,12 +118,12 @@ class Path:
     @property
     def has_gradient(self) -> bool:
         """Whether `differentiate` can be used."""
-        return self._backend.has_gradient
+        return not self.interpreted
 
     @property
     def dim(self) -> int:
         """The number of coordinates of a point."""
-        return self._backend.dim
+        return max((site.columns.stop for site in self.sites if site.columns is not None), default=0)
 
     @property
     def addresses(self) -> tuple[str, ...]:

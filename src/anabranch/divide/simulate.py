@@ -56,7 +56,7 @@ class Batch:
     def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
         """The members at `index`, on a way of their own; `settled` are values that all of them share."""
         if len(index) == len(self):
-            env = self.env  # all go the same way: nothing to copy, or a long loop would take quadratic time
+            env = dict(self.env)  # all go the same way: the arrays need no copy, of which a long loop makes many
         else:
             env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
         env.update({node: value[None] for node, value in (settled or {}).items()})
