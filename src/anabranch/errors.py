@@ -104,3 +104,8 @@ class NoGradient(AnabranchError):
 class EndlessProgram(AnabranchError):
     """Raised when the program asks decisions for ever without drawing anything new; make sure that each loop draws a
     random value or ends by itself."""
+
+
+class StrategyCannotRun(AnabranchError):
+    """Raised when a local strategy does not suit a path, such as one with gradients on a path without; choose the one
+    that the message names, or leave the choice to `Auto`."""

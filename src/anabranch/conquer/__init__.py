@@ -1,0 +1,1 @@
+"""Conquer: inference on one path at a time (paper, section 4.2)."""

@@ -1,0 +1,118 @@
+"""What inference on one path gives (paper, sections 4.2 and 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch.conquer.weights import effective_sample_size, log_mean, pareto_k, relative_sd
+
+__all__ = ["Estimate"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate of one path: its evidence with an error, and weighted draws from its posterior.
+
+    Attributes:
+        log_evidence: log Ẑ_k, the prior probability of the path included; minus infinity where no mass was found.
+        log_evidence_sd: its Monte Carlo standard error, that is the relative error of Ẑ_k; zero where it is exact,
+            infinite where nothing is known.
+        points: draws, rows of the path's coordinates.
+        log_weights: log of their normalised weights.
+        ess: how many independent, equally weighted draws these are worth.
+        weight_sd: standard deviation of a single weight relative to Ẑ_k, σ_k in the paper's appendix F.
+        log_weight_mean, log_weight_sd, log_weight_max: moments of the log of the unnormalised weights that are not
+            zero, for the exploration term of the paper's allocation rule.
+        pareto_k: shape of the tail of the weights; NaN where there are none or too few.
+        r_hat: the largest split R-hat over the coordinates, NaN where there are no chains.
+        evaluations: points at which the density, or the density with its gradient, was computed.
+        method: the name of the strategy that this comes from.
+        remarks: what the user should know, as sentences.
+    """
+
+    log_evidence: float
+    log_evidence_sd: float
+    points: np.ndarray
+    log_weights: np.ndarray
+    ess: float
+    weight_sd: float
+    log_weight_mean: float
+    log_weight_sd: float
+    log_weight_max: float
+    pareto_k: float
+    evaluations: int
+    method: str
+    r_hat: float = np.nan
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def nothing(cls, dim: int, evaluations: int, method: str, remarks: Sequence[str] = ()) -> Estimate:
+        """No point of positive density was found."""
+        empty = np.zeros((0, dim))
+        moments = (-np.inf, 0.0, -np.inf)
+        return cls(-np.inf, np.inf, empty, np.zeros(0), 0.0, np.inf, *moments, np.nan, evaluations, method,
+                   remarks=tuple(remarks))  # fmt: skip
+
+    @classmethod
+    def from_weights(
+        cls, points: np.ndarray, log_weights: np.ndarray, evaluations: int, method: str, remarks: Sequence[str] = ()
+    ) -> Estimate:
+        """By importance sampling: independent draws with weights γ_k/q, whose mean is Ẑ_k."""
+        kept = log_weights > -np.inf
+        if not kept.any():
+            return cls.nothing(points.shape[1], evaluations, method, remarks)
+        log_z, sd, logs = log_mean(log_weights), relative_sd(log_weights), log_weights[kept]
+        return cls(
+            log_evidence=log_z,
+            log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,
+            points=points[kept],
+            log_weights=logs - log_z - np.log(len(log_weights)),
+            ess=effective_sample_size(logs),
+            weight_sd=sd,
+            log_weight_mean=float(logs.mean()),
+            log_weight_sd=float(logs.std()),
+            log_weight_max=float(logs.max()),
+            pareto_k=pareto_k(log_weights),
+            evaluations=evaluations,
+            method=method,
+            remarks=tuple(remarks),
+        )
+
+    @classmethod
+    def from_draws(
+        cls,
+        points: np.ndarray,
+        log_weights: np.ndarray,
+        log_evidence: float,
+        log_evidence_sd: float,
+        evaluations: int,
+        method: str,
+        *,
+        ess: float | None = None,
+        pareto_k: float = np.nan,
+        r_hat: float = np.nan,
+        remarks: Sequence[str] = (),
+    ) -> Estimate:
+        """By a method whose evidence does not come from the weights of its draws: chains, tempering, enumeration."""
+        kept = log_weights > -np.inf
+        size = max(int(kept.sum()), 1)
+        spread = log_evidence_sd * np.sqrt(size)
+        return cls(
+            log_evidence=log_evidence,
+            log_evidence_sd=log_evidence_sd,
+            points=points[kept],
+            log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
+            ess=effective_sample_size(log_weights) if ess is None else ess,
+            weight_sd=spread,
+            log_weight_mean=log_evidence,
+            log_weight_sd=spread,
+            log_weight_max=log_evidence,
+            pareto_k=pareto_k,
+            r_hat=r_hat,
+            evaluations=evaluations,
+            method=method,
+            remarks=tuple(remarks),
+        )

@@ -1,0 +1,95 @@
+"""A path as the strategies see it: a density over rows of coordinates, that counts how often it is asked.
+
+A few points are computed on the host; a path that is asked for more is compiled (the numbers of points decide, never the
+clock, so that the same seed gives the same answer).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from anabranch.divide import Evaluation, Path, PriorDraws
+
+__all__ = ["PathTarget", "Target"]
+
+COMPILE_ABOVE = 2_000
+"""Points computed on the host before the density is compiled."""
+PLAIN_ABOVE = 20_000
+"""Points computed by the function with the gradient, if there is one, before that without it is compiled, too."""
+
+
+class Target(Protocol):
+    """A density γ over rows of coordinates, which strategies integrate and sample."""
+
+    @property
+    def path(self) -> Path:
+        """The path behind it."""
+
+    @property
+    def dim(self) -> int:
+        """The number of coordinates."""
+
+    @property
+    def discrete(self) -> np.ndarray:
+        """Which coordinates hold whole numbers."""
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether `differentiate` can be used."""
+
+    @property
+    def evaluations(self) -> int:
+        """Points at which the density was computed so far."""
+
+    @property
+    def known(self) -> np.ndarray:
+        """Points known to lie in the path, from the executions that found it; rows, maybe none."""
+
+    def evaluate(self, points: np.ndarray) -> Evaluation:
+        """Log prior, log likelihood and guard at each point."""
+
+    def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
+        """The same, and the gradient of log prior + inverse_temperature · log likelihood."""
+
+    def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
+        """Draws from the prior within the path: at most n, fewer where the guards are rarely met."""
+
+    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Rows of the path's own coordinates for rows of these: what was summed out is drawn."""
+
+
+class PathTarget:
+    """The density of a path itself."""
+
+    def __init__(self, path: Path, known: np.ndarray | None = None) -> None:
+        self.path = path
+        self.dim = path.dim
+        self.discrete = path.discrete
+        self.has_gradient = path.has_gradient
+        self.known = np.zeros((0, path.dim)) if known is None else known
+        self.evaluations = 0
+        self._on_host, self._with_gradient = 0, 0
+        self._differentiated = False
+
+    def evaluate(self, points: np.ndarray) -> Evaluation:
+        self.evaluations += len(points)
+        if not self._differentiated and self._on_host + len(points) <= COMPILE_ABOVE:
+            self._on_host += len(points)
+            return self.path.evaluate(points, compile=False)
+        if self._differentiated and self._with_gradient + len(points) <= PLAIN_ABOVE:
+            self._with_gradient += len(points)
+            return self.path.differentiate(points)[0]
+        return self.path.evaluate(points)
+
+    def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
+        self.evaluations += len(points)
+        self._differentiated = True
+        return self.path.differentiate(points, inverse_temperature)
+
+    def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
+        return self.path.prior(n, seed=int(rng.integers(2**31)))
+
+    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return points
