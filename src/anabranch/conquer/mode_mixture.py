@@ -1,0 +1,327 @@
+"""Mode mixture: importance sampling from Student-t distributions on the modes, adapted to their own weights.
+
+1. Climb from many over-dispersed starts, polish the distinct best, and take the curvature there (`ascent`): the
+   paper's greedy start (appendix F), with gradients.
+2. Put a Student-t distribution on each mode, and one as wide as the prior on all of it, the defensive component.
+3. Adapt: draw from the mixture q, refit it to the weights γ_k/q, again and again: PI-MAIS's layers (appendix D), with
+   a population in place of the chains.
+4. Draw from what came out. The weights are independent, their mean is Ẑ_k, their scatter its error, and they are a
+   weighted sample of the posterior.
+
+Exchangeable components are integrated over one ordering (`symmetry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from anabranch import errors
+from anabranch.conquer.ascent import Modes, climb, distinct, polish
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.population import broad, spread_out
+from anabranch.conquer.student import StudentMixture, root_of
+from anabranch.conquer.symmetry import Exchangeable, find_symmetries, fold, log_copies, ordered
+from anabranch.conquer.target import Target
+from anabranch.conquer.weights import effective_sample_size
+
+__all__ = ["ModeMixture", "ModeMixtureState"]
+
+_FREEDOMS = (3.0, 5.0, 10.0, 20.0, 40.0)
+_DEPTH = 15.0
+"""Modes whose mass is less than that of the best by more than this many nats are left out."""
+_GOOD = 0.5
+"""An efficiency (effective draws per draw) with which there is nothing left to adapt."""
+_BATCH = 20_000
+
+
+@dataclass(frozen=True)
+class ModeMixtureState:
+    """What is known by now.
+
+    Attributes:
+        proposal: the mixture, or None before the modes were looked for.
+        defence: the defensive component.
+        symmetries: the exchangeable blocks.
+        adapting: whether the mixture is still being adapted.
+        rounds: adaptations so far.
+        former: the mixture before the last adaptation, in case that made it worse, and its efficiency.
+        points, log_weights: draws from the mixture as it is now; while it adapts, from the one before.
+        pooled: whether the draws are those that make the estimate, to which more are added.
+        refit_at: the number of draws at which a mixture that turned out poor is adapted once more.
+        failed: why there is nothing to sample from.
+    """
+
+    proposal: StudentMixture | None = None
+    defence: StudentMixture | None = None
+    symmetries: tuple[Exchangeable, ...] = ()
+    adapting: bool = True
+    rounds: int = 0
+    former: tuple[StudentMixture, float] | None = None
+    points: np.ndarray | None = None
+    log_weights: np.ndarray | None = None
+    pooled: bool = False
+    refit_at: int = 2_000
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class ModeMixture:
+    """Importance sampling from a mixture fitted to the modes.
+
+    Args:
+        starts: how many climbs, if the evaluations allow it.
+        iterations: steps of each climb.
+        most_modes: components of the first mixture, at most.
+        defence: share of the defensive component.
+        rounds: adaptations of the mixture, at most.
+
+    Example:
+        >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
+        >>> from anabranch.conquer import ModeMixture, PathTarget
+        >>> def program(y):
+        ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), y)
+        >>> target, rng = PathTarget(ab.find_paths(program, 1.0).paths[0]), np.random.default_rng(0)
+        >>> strategy = ModeMixture()
+        >>> state = strategy.advance(target, strategy.start(target, rng), rng, 20_000)
+        >>> round(strategy.estimate(target, state).log_evidence, 2)  # log N(1; 0, 2)
+        -1.52
+    """
+
+    starts: int = 256
+    iterations: int = 60
+    most_modes: int = 40
+    defence: float = 0.05
+    rounds: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "iterations", "most_modes", "rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if not 0 < self.defence < 1:
+            raise ValueError(f"defence must be between 0 and 1; got {self.defence}")
+
+    def start(self, target: Target, rng: np.random.Generator) -> ModeMixtureState:
+        if target.discrete.any() or target.dim == 0:
+            raise errors.StrategyCannotRun(
+                f"ModeMixture needs real coordinates and nothing else; the path ({target.path.description}) has "
+                f"{target.dim}, of which {int(target.discrete.sum())} are discrete",
+                remedy="Use Enumerate or SMC for it",
+            )
+        if not target.has_gradient:
+            raise errors.StrategyCannotRun(
+                f"ModeMixture needs a gradient, which the path ({target.path.description}) does not have",
+                remedy="Use SMC or RandomWalk for it",
+            )
+        return ModeMixtureState()
+
+    def start_from(
+        self, proposal: StudentMixture, defence: StudentMixture, symmetries: Sequence[Exchangeable] = ()
+    ) -> ModeMixtureState:
+        """A state that goes on from a mixture found by other means, such as a fit to a population."""
+        return ModeMixtureState(proposal, defence, tuple(symmetries))
+
+    def advance(
+        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, evaluations: int
+    ) -> ModeMixtureState:
+        end = target.evaluations + evaluations
+        if state.proposal is None and not state.failed:
+            state = self._find_modes(target, rng, evaluations)
+        while not state.failed:
+            left = end - target.evaluations
+            if state.adapting:
+                state = self._adapt(target, state, rng, left)
+            else:
+                state = self._sample(target, state, rng, left)
+            if end - target.evaluations < 50:
+                break
+        return state
+
+    def estimate(self, target: Target, state: ModeMixtureState) -> Estimate:
+        if state.points is None or state.log_weights is None:
+            remarks = [state.failed] if state.failed else []
+            return Estimate.nothing(target.dim, target.evaluations, "ModeMixture", remarks)
+        remarks = [
+            f"{' and '.join(each.names)}: {each.size} exchangeable components; draws have them in one order"
+            for each in state.symmetries
+        ]
+        return Estimate.from_weights(state.points, state.log_weights, target.evaluations, "ModeMixture", remarks)
+
+    # The modes --------------------------------------------------------------------------------------------------
+
+    def _find_modes(self, target: Target, rng: np.random.Generator, evaluations: int) -> ModeMixtureState:
+        population = spread_out(target, int(np.clip(evaluations // 10, 50, 1_000)), rng)
+        log_density = target.evaluate(population).log_density
+        inside = np.isfinite(log_density)
+        if not inside.any():
+            return ModeMixtureState(failed="no point of positive density was found to start from")
+        population, log_density = population[inside], log_density[inside]
+        defence = broad(population)
+        spread = np.sqrt(np.einsum("ij,ij->i", defence.roots[0], defence.roots[0]))
+        symmetries = find_symmetries(target, population)
+        count = int(np.clip(evaluations // (3 * self.iterations), 4, self.starts))
+        starts = _starts(population, log_density, count, rng)
+        points, heights = climb(target, starts, spread, self.iterations)
+        most = int(np.clip(evaluations // 3 // (10 * target.dim + 10), 1, self.most_modes))
+        chosen = distinct(points, np.where(heights > heights.max() - 2 * _DEPTH, heights, -np.inf), spread, most)
+        modes = polish(target, points[chosen], spread)
+        if symmetries:
+            modes, symmetries = _folded(target, modes, symmetries, spread)
+        return ModeMixtureState(_mixture(_without_repeats(modes)), defence, tuple(symmetries))
+
+    # The mixture ------------------------------------------------------------------------------------------------
+
+    def _adapt(
+        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int
+    ) -> ModeMixtureState:
+        """One round: draw, weigh and refit; or go back to the former mixture, where that was better.
+
+        The draws that decide whether to go on are never among those that make the estimate.
+        """
+        assert state.proposal is not None and state.defence is not None
+        d = target.dim
+        size = (300 + 50 * d + d * (d + 3)) * (1 + state.rounds // 2)
+        if left < 3 * size and state.rounds > 0:
+            return replace(state, adapting=False)
+        points, log_weights = self._draw(target, state, rng, int(np.clip(size, 50, max(left // 2, 50))))
+        if not np.isfinite(log_weights).any():
+            return replace(state, proposal=None, failed="no point of positive density was drawn")
+        efficiency = effective_sample_size(log_weights) / len(log_weights)
+        if state.former is not None and efficiency < 0.6 * state.former[1]:
+            return replace(state, proposal=state.former[0], adapting=False)
+        state = replace(state, points=points, log_weights=log_weights)
+        if (efficiency > _GOOD and state.rounds > 0) or state.rounds >= self.rounds:
+            return replace(state, adapting=False)
+        better = _refit(state.proposal, state.defence, self.defence, points, log_weights)
+        return replace(state, proposal=better, former=(state.proposal, efficiency), rounds=state.rounds + 1)
+
+    def _sample(
+        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int
+    ) -> ModeMixtureState:
+        """More draws from the mixture; or, where many have shown it to be poor, a better one from them."""
+        assert state.proposal is not None and state.defence is not None
+        size = min(_BATCH, max(2_000, 2 * len(state.points))) if state.pooled and state.points is not None else 2_000
+        points, log_weights = self._draw(target, state, rng, int(np.clip(left, 50, size)))
+        if state.pooled:
+            points = np.concatenate([state.points, points])
+            log_weights = np.concatenate([state.log_weights, log_weights])
+        state = replace(state, points=points, log_weights=log_weights, pooled=True)
+        n, efficiency = len(points), effective_sample_size(log_weights) / len(points)
+        if n < state.refit_at or efficiency > _GOOD or left < 2 * n:
+            return state
+        better = _refit(state.proposal, state.defence, self.defence, points, log_weights)
+        return replace(
+            state, proposal=better, former=(state.proposal, efficiency), adapting=True, pooled=False, refit_at=4 * n
+        )
+
+    def _draw(
+        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, n: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws from the mixture with its defensive component, and their log weights γ/q."""
+        assert state.proposal is not None and state.defence is not None
+        proposal = _defended(state.proposal, state.defence, self.defence)
+        points = proposal.draw(n, rng)
+        log_density = target.evaluate(points).log_density
+        if state.symmetries:
+            in_order = ordered(points, state.symmetries)
+            log_density = np.where(in_order, log_density + log_copies(state.symmetries), -np.inf)
+        return points, log_density - proposal.log_density(points)
+
+
+def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """A third are the best of the population, a third any of it, a third twice as far out as it is."""
+    best = population[np.argsort(-log_density, kind="stable")[: max(n // 3, 1)]]
+    others = population[rng.integers(len(population), size=max(n - len(best), 0))]
+    centre = np.median(population, axis=0)
+    others[::2] = centre + 2 * (others[::2] - centre)
+    return np.concatenate([best, others])
+
+
+def _folded(
+    target: Target, modes: Modes, symmetries: Sequence[Exchangeable], spread: np.ndarray
+) -> tuple[Modes, list[Exchangeable]]:
+    """The modes in one order, by whatever tells their components apart best."""
+    widths = np.sqrt(np.einsum("nii->ni", np.linalg.inv(modes.precision)))
+    symmetries = [each.with_best_key(modes.points, widths) for each in symmetries]
+    points = fold(modes.points, symmetries)
+    chosen = distinct(points, modes.log_density, spread, len(points))
+    # Polished again: a fold may bend coordinates (those of a simplex), and the curvature with them.
+    return polish(target, points[chosen], spread), symmetries
+
+
+def _without_repeats(modes: Modes) -> Modes:
+    """The modes that matter, the heaviest first, each once."""
+    order = np.argsort(-modes.log_mass, kind="stable")
+    kept: list[int] = []
+    for i in order:
+        if modes.log_mass[i] < modes.log_mass[order[0]] - _DEPTH:
+            break
+        offset = modes.points[kept] - modes.points[i]
+        if all(x @ modes.precision[j] @ x > 1.0 for x, j in zip(offset, kept, strict=True)):
+            kept.append(int(i))
+    return modes.take(np.array(kept))
+
+
+def _mixture(modes: Modes) -> StudentMixture:
+    """A Student-t on each mode, its share by Laplace's approximation, tempered since that is only an approximation."""
+    roots = np.array([root_of(np.linalg.inv(precision)) for precision in modes.precision])
+    shares = np.exp(0.5 * (modes.log_mass - modes.log_mass.max()))
+    return StudentMixture(modes.points, roots, shares / shares.sum(), np.full(len(modes), 5.0))
+
+
+def _defended(proposal: StudentMixture, defence: StudentMixture, share: float) -> StudentMixture:
+    return proposal.with_component(defence.means[0], defence.roots[0], share, float(defence.freedom[0]))
+
+
+def _refit(
+    proposal: StudentMixture, defence: StudentMixture, share: float, points: np.ndarray, log_weights: np.ndarray
+) -> StudentMixture:
+    """The mixture moved towards the weighted points, with the tails that suit them best.
+
+    Weights of which a few dominate are tempered first: they say where to go, not yet how far. Of the candidates the one
+    is taken whose own weights will have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q']: of the tails of a
+    density a fit by likelihood sees too little.
+    """
+    weights = _tempered(log_weights, least=20.0 + 2 * proposal.dim)
+    log_old = _defended(proposal, defence, share).log_density(points)
+    extended = _extended(proposal, defence, points, weights)
+    candidates = []
+    for freedom in _FREEDOMS:
+        candidate = extended.with_freedom(freedom)
+        for _ in range(3):
+            candidate = candidate.refitted(points, weights)
+        log_new = _defended(candidate, defence, share).log_density(points)
+        candidates.append((logsumexp(2 * log_weights + log_old - log_new), freedom, candidate))
+    return min(candidates, key=lambda each: each[:2])[2]
+
+
+def _tempered(log_weights: np.ndarray, least: float) -> np.ndarray:
+    """Normalised weights w^α, with the largest α of a few that leaves at least this effective size."""
+    for power in (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05):
+        scaled = power * log_weights
+        if effective_sample_size(scaled) >= least:
+            break
+    weights = np.exp(scaled - scaled.max())
+    return weights / weights.sum()
+
+
+def _extended(
+    proposal: StudentMixture, defence: StudentMixture, points: np.ndarray, weights: np.ndarray
+) -> StudentMixture:
+    """A component more, where points that only the defensive one explains have a good part of the weight."""
+    mean, root = defence.means[0], defence.roots[0]
+    logs, _ = proposal.with_component(mean, root, 0.05, float(defence.freedom[0])).log_parts(points)
+    missed = logs[:, -1] >= logs[:, :-1].max(axis=1)
+    share = float(weights[missed].sum())
+    if share < 0.02 or share > 0.98:
+        return proposal
+    part = weights[missed] / share
+    centre = part @ points[missed]
+    centred = points[missed] - centre
+    effective = 1 / (part**2).sum()
+    trust = effective / (effective + 2 * proposal.dim)
+    scale = trust * (centred * part[:, None]).T @ centred + (1 - trust) * 0.1 * root @ root.T
+    return proposal.with_component(centre, root_of(scale), share, 5.0)
