@@ -109,3 +109,23 @@ class EndlessProgram(AnabranchError):
 class StrategyCannotRun(AnabranchError):
     """Raised when a local strategy does not suit a path, such as one with gradients on a path without; choose the one
     that the message names, or leave the choice to `Auto`."""
+
+
+class UnknownName(AnabranchError, KeyError):
+    """Raised when a posterior or a draw is asked for a name that it does not have; use one of those in the message, or
+    `name in draw` where only some paths have it."""
+
+
+class NotDiscrete(AnabranchError, TypeError):
+    """Raised when the probability of each value is asked for of a quantity that has no countable set of them; use
+    `expectation`, of an indicator if you want the probability of a range."""
+
+
+class NoDraws(AnabranchError):
+    """Raised when a posterior has no draws to answer from, because no path with positive density was found; give the
+    run more budget, or check the data against the program."""
+
+
+class CannotLoad(AnabranchError):
+    """Raised when a folder does not hold a posterior that this version can read; the message says what is wrong with
+    it."""

@@ -1,5 +1,6 @@
 """The compiled backend: one compilation per path, and equations of the same form run as one."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -7,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.divide.compiled import BLOCK
+from anabranch.divide.compiled import LARGEST_BLOCK, NUMBERS_PER_BLOCK, SMALLEST_BLOCK, numbers_per_point
 from anabranch.divide.packing import Pack, plan
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
@@ -35,13 +36,31 @@ def branches():
 
 def test_a_path_is_compiled_once_whatever_the_number_of_points():
     path = mixture_path(3)
-    for n in (1, 7, BLOCK, BLOCK + 1, 3 * BLOCK - 5):
+    block = path._backend.block
+    for n in (1, 7, block, block + 1, 3 * block - 5):
         points = np.random.default_rng(n).normal(size=(n, 3))
         assert path.evaluate(points).log_density.shape == (n,)
         for inverse_temperature in (0.0, 0.5, 1.0):
             assert path.differentiate(points, inverse_temperature)[1].shape == (n, 3)
     assert path._backend._function._cache_size() == 1
     assert path._backend._gradient._cache_size() == 1
+
+
+def test_the_more_a_point_takes_the_smaller_is_a_block():
+    blocks = {K: mixture_path(K)._backend.block for K in (1, 10, 20, 90)}
+    assert blocks == {1: LARGEST_BLOCK, 10: 256, 20: 128, 90: SMALLEST_BLOCK}
+    densities = mixture_path(20)._backend.densities
+    assert NUMBERS_PER_BLOCK / 2 < blocks[20] * numbers_per_point(densities) <= NUMBERS_PER_BLOCK
+
+
+def test_the_steps_of_a_scan_count_as_often_as_they_are_taken():
+    def program(length):
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        last, _ = jax.lax.scan(lambda carry, _: (jnp.sin(carry) * x, None), x, None, length=length)
+        ab.observe("y", dist.Normal(last, 1.0), 0.0)
+
+    short, long = (numbers_per_point(path_of(program, length)._backend.densities) for length in (10, 1010))
+    assert 2000 <= long - short <= 4000
 
 
 def test_no_points_give_no_rows():

@@ -1,8 +1,25 @@
 """Conquer: inference on one path at a time (paper, section 4.2)."""
 
+from anabranch.conquer.auto import Auto
+from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.hmc import HMC, NUTS
 from anabranch.conquer.mode_mixture import ModeMixture
+from anabranch.conquer.random_walk import RandomWalk
+from anabranch.conquer.smc import SMC
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.target import PathTarget, Target
 
-__all__ = ["Estimate", "ModeMixture", "PathTarget", "Strategy", "Target"]
+__all__ = [
+    "HMC",
+    "NUTS",
+    "SMC",
+    "Auto",
+    "Enumerate",
+    "Estimate",
+    "ModeMixture",
+    "PathTarget",
+    "RandomWalk",
+    "Strategy",
+    "Target",
+]

@@ -7,15 +7,17 @@ that nothing but the gradient is ever compiled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from anabranch.conquer.target import Target
 
-__all__ = ["Modes", "climb", "distinct", "polish"]
+__all__ = ["Modes", "climb", "distinct", "newton_step", "polish", "positive", "widths"]
 
 _RATE, _DECAY = 0.15, 0.97
+_STEP = 1e-2
+"""Steps for differences of the gradient, relative to the width of the mode."""
 _FLATTEST = 0.25
 """Least curvature in units of the prior's spread: a direction that the density leaves flat is about as wide as that."""
 
@@ -45,29 +47,60 @@ class Modes:
 def climb(target: Target, starts: np.ndarray, spread: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     """Ascend from each start by Adam; the best points met, and their log densities.
 
-    A climber that leaves the path goes back to its best point and loses its momentum and half of its rate.
+    After a quarter of the iterations, only the better half of the climbers goes on. One that leaves the path goes back
+    to its best point and loses its momentum and half of its rate.
     """
-    points, best = starts.copy(), starts.copy()
-    evaluation, gradient = target.differentiate(points)
-    highest = evaluation.log_density
-    first, second, age = (np.zeros_like(points) for _ in range(3))
-    rate = np.full((len(points), 1), _RATE)
-    for _ in range(iterations):
-        age += 1
-        step = gradient * spread
-        first, second = 0.9 * first + 0.1 * step, 0.99 * second + 0.01 * step**2
-        points = points + spread * rate * (first / (1 - 0.9**age)) / (np.sqrt(second / (1 - 0.99**age)) + 1e-12)
-        rate = rate * _DECAY
-        evaluation, gradient = target.differentiate(points)
-        value = evaluation.log_density
-        better = value > highest
-        best[better], highest = points[better], np.maximum(highest, value)
-        lost = ~evaluation.inside
-        if lost.any():
-            points[lost], rate[lost] = best[lost], rate[lost] / 2
-            first[lost], second[lost], age[lost] = 0.0, 0.0, 0.0
-            gradient[lost] = 0.0
-    return best, highest
+    climbers = _Climbers.at(target, starts, spread)
+    for _ in range(iterations // 4):
+        climbers.step(target, spread)
+    order = np.argsort(-climbers.highest, kind="stable")
+    climbers = climbers.take(np.sort(order[: max(len(starts) // 2, 1)]))
+    for _ in range(iterations - iterations // 4):
+        climbers.step(target, spread)
+    return climbers.best, climbers.highest
+
+
+@dataclass
+class _Climbers:
+    """Where each climber is, the best it has met, and the moments of Adam, arrays with one row for each."""
+
+    points: np.ndarray
+    gradient: np.ndarray
+    best: np.ndarray
+    highest: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    age: np.ndarray
+    rate: np.ndarray
+
+    @classmethod
+    def at(cls, target: Target, starts: np.ndarray, spread: np.ndarray) -> _Climbers:
+        evaluation, gradient = target.differentiate(starts)
+        column = np.zeros((len(starts), 1))
+        nothing = np.zeros_like(starts)
+        return cls(
+            starts, np.where(evaluation.inside[:, None], gradient, 0.0), starts.copy(), evaluation.log_density,
+            nothing, nothing, column, column + _RATE,
+        )  # fmt: skip
+
+    def take(self, index: np.ndarray) -> _Climbers:
+        return _Climbers(*(getattr(self, each.name)[index] for each in fields(self)))
+
+    def step(self, target: Target, spread: np.ndarray) -> None:
+        slope = self.gradient * spread
+        self.age = self.age + 1
+        self.first, self.second = 0.9 * self.first + 0.1 * slope, 0.99 * self.second + 0.01 * slope**2
+        speed = (self.first / (1 - 0.9**self.age)) / (np.sqrt(self.second / (1 - 0.99**self.age)) + 1e-12)
+        self.points = self.points + spread * self.rate * speed
+        self.rate = self.rate * _DECAY
+        evaluation, self.gradient = target.differentiate(self.points)
+        better = evaluation.log_density > self.highest
+        self.best = np.where(better[:, None], self.points, self.best)
+        self.highest = np.where(better, evaluation.log_density, self.highest)
+        lost = ~evaluation.inside[:, None]
+        self.points, self.gradient = np.where(lost, self.best, self.points), np.where(lost, 0.0, self.gradient)
+        self.rate = np.where(lost, self.rate / 2, self.rate)
+        self.first, self.second, self.age = (np.where(lost, 0.0, each) for each in (self.first, self.second, self.age))
 
 
 def distinct(points: np.ndarray, log_density: np.ndarray, spread: np.ndarray, most: int) -> np.ndarray:
@@ -97,7 +130,7 @@ def polish(target: Target, points: np.ndarray, spread: np.ndarray, iterations: i
         active = np.flatnonzero(moving)
         if not len(active):
             break
-        tried = points[active] + _newton(gradient[active], hessian[active], damping[active], spread)
+        tried = points[active] + newton_step(gradient[active], hessian[active], damping[active], spread)
         there, gradient_there = target.differentiate(tried)
         gain = there.log_density - value[active]
         accepted = gain > 0
@@ -108,13 +141,13 @@ def polish(target: Target, points: np.ndarray, spread: np.ndarray, iterations: i
         moving[active] = np.where(accepted, gain > 1e-6, damping[active] < 1e6)
         refresh = taken[gain[accepted] > 1e-6]
         if len(refresh):
-            steps[refresh] = _steps(hessian[refresh], spread)
+            steps[refresh] = _STEP * widths(hessian[refresh], spread)
             hessian[refresh] = _curvature(target, points[refresh], steps[refresh])
-    hessian = _curvature(target, points, _steps(hessian, spread))
-    return Modes(points, value, _positive(hessian, spread))
+    hessian = _curvature(target, points, _STEP * widths(hessian, spread))
+    return Modes(points, value, positive(hessian, spread))
 
 
-def _newton(gradient: np.ndarray, hessian: np.ndarray, damping: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """The ascent step, in units of the prior's spread: uphill even where the curvature has the wrong sign."""
     scaled = hessian * spread[:, None] * spread
     values, vectors = np.linalg.eigh(scaled)
@@ -134,13 +167,14 @@ def _curvature(target: Target, points: np.ndarray, steps: np.ndarray) -> np.ndar
     return 0.5 * (hessian + hessian.transpose(0, 2, 1))
 
 
-def _steps(hessian: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Steps for differences: a hundredth of the width of the mode, and no more than that of the prior."""
+def widths(hessian: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """The width of each mode along each coordinate, that of the prior at most."""
     curvature = np.abs(np.einsum("nii->ni", hessian))
-    return 1e-2 / np.sqrt(np.maximum(curvature, 1 / spread**2))
+    return 1 / np.sqrt(np.maximum(curvature, 1 / spread**2))
 
 
-def _positive(hessian: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def positive(hessian: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """The Hessians made positive definite, and no flatter than the prior allows."""
     values, vectors = np.linalg.eigh(hessian * spread[:, None] * spread)
     values = np.maximum(np.abs(values), _FLATTEST)
     return (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1) / spread[:, None] / spread

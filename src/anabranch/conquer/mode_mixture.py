@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.conquer.ascent import Modes, climb, distinct, polish
+from anabranch.conquer.ascent import Modes, climb, distinct, polish, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import broad, spread_out
 from anabranch.conquer.student import StudentMixture, root_of
@@ -28,7 +28,7 @@ from anabranch.conquer.symmetry import Exchangeable, find_symmetries, fold, log_
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import effective_sample_size
 
-__all__ = ["ModeMixture", "ModeMixtureState"]
+__all__ = ["ModeMixture", "ModeMixtureState", "mixture_on"]
 
 _FREEDOMS = (3.0, 5.0, 10.0, 20.0, 40.0)
 _DEPTH = 15.0
@@ -51,6 +51,7 @@ class ModeMixtureState:
         former: the mixture before the last adaptation, in case that made it worse, and its efficiency.
         points, log_weights: draws from the mixture as it is now; while it adapts, from the one before.
         pooled: whether the draws are those that make the estimate, to which more are added.
+        searched: evaluations by which modes were looked for the last time; again when they have doubled.
         refit_at: the number of draws at which a mixture that turned out poor is adapted once more.
         failed: why there is nothing to sample from.
     """
@@ -64,6 +65,7 @@ class ModeMixtureState:
     points: np.ndarray | None = None
     log_weights: np.ndarray | None = None
     pooled: bool = False
+    searched: int = 0
     refit_at: int = 2_000
     failed: str = ""
 
@@ -130,6 +132,8 @@ class ModeMixture:
         end = target.evaluations + evaluations
         if state.proposal is None and not state.failed:
             state = self._find_modes(target, rng, evaluations)
+        elif state.pooled and target.has_gradient and target.evaluations + evaluations > 2 * state.searched:
+            state = self._search_again(target, state, rng, evaluations // 4)
         while not state.failed:
             left = end - target.evaluations
             if state.adapting:
@@ -153,24 +157,53 @@ class ModeMixture:
     # The modes --------------------------------------------------------------------------------------------------
 
     def _find_modes(self, target: Target, rng: np.random.Generator, evaluations: int) -> ModeMixtureState:
-        population = spread_out(target, int(np.clip(evaluations // 10, 50, 1_000)), rng)
-        log_density = target.evaluate(population).log_density
+        population = spread_out(target, int(np.clip(evaluations // 10, 50, 500)), rng)
+        log_density = target.differentiate(population)[0].log_density
         inside = np.isfinite(log_density)
         if not inside.any():
             return ModeMixtureState(failed="no point of positive density was found to start from")
         population, log_density = population[inside], log_density[inside]
         defence = broad(population)
-        spread = np.sqrt(np.einsum("ij,ij->i", defence.roots[0], defence.roots[0]))
         symmetries = find_symmetries(target, population)
-        count = int(np.clip(evaluations // (3 * self.iterations), 4, self.starts))
-        starts = _starts(population, log_density, count, rng)
-        points, heights = climb(target, starts, spread, self.iterations)
-        most = int(np.clip(evaluations // 3 // (10 * target.dim + 10), 1, self.most_modes))
-        chosen = distinct(points, np.where(heights > heights.max() - 2 * _DEPTH, heights, -np.inf), spread, most)
-        modes = polish(target, points[chosen], spread)
+        starts = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
+        modes = self._climbed(target, starts, defence.spread, evaluations)
         if symmetries:
-            modes, symmetries = _folded(target, modes, symmetries, spread)
-        return ModeMixtureState(_mixture(_without_repeats(modes)), defence, tuple(symmetries))
+            modes, symmetries = _folded(target, modes, symmetries, defence.spread)
+        return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries), searched=evaluations)
+
+    def _number_of_starts(self, evaluations: int) -> int:
+        # Half of the climbers stop after a quarter of the way.
+        return int(np.clip(evaluations // (0.625 * self.iterations + 1), 4, self.starts))
+
+    def _climbed(self, target: Target, starts: np.ndarray, spread: np.ndarray, evaluations: int) -> Modes:
+        """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow."""
+        points, heights = climb(target, starts, spread, self.iterations)
+        most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
+        near = heights > heights.max() - 2 * _DEPTH
+        return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
+
+    def _search_again(
+        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, evaluations: int
+    ) -> ModeMixtureState:
+        """Climb from other starts; where that leads to a mode that the mixture misses, adapt it again with that one.
+
+        A mode is missed where its weight γ/q would be larger than all that were drawn.
+        """
+        assert state.proposal is not None and state.defence is not None and state.log_weights is not None
+        state = replace(state, searched=state.searched + 4 * evaluations)
+        starts = _wide(state.defence).draw(self._number_of_starts(evaluations), rng)
+        modes = self._climbed(target, starts, state.defence.spread, evaluations)
+        if state.symmetries:
+            modes = replace(modes, points=fold(modes.points, state.symmetries))
+        proposal = _defended(state.proposal, state.defence, self.defence)
+        log_weights = modes.log_density + log_copies(state.symmetries) - proposal.log_density(modes.points)
+        missed = log_weights > state.log_weights.max() + 1
+        if not missed.any():
+            return state
+        found = mixture_on(modes.take(np.flatnonzero(missed)))
+        return replace(
+            state, proposal=state.proposal.joined(found, 0.5), former=None, adapting=True, rounds=0, pooled=False
+        )
 
     # The mixture ------------------------------------------------------------------------------------------------
 
@@ -184,9 +217,9 @@ class ModeMixture:
         assert state.proposal is not None and state.defence is not None
         d = target.dim
         size = (300 + 50 * d + d * (d + 3)) * (1 + state.rounds // 2)
-        if left < 3 * size and state.rounds > 0:
+        if left < 3 * size:  # of a few draws, all should make the estimate
             return replace(state, adapting=False)
-        points, log_weights = self._draw(target, state, rng, int(np.clip(size, 50, max(left // 2, 50))))
+        points, log_weights = self._draw(target, state, rng, size)
         if not np.isfinite(log_weights).any():
             return replace(state, proposal=None, failed="no point of positive density was drawn")
         efficiency = effective_sample_size(log_weights) / len(log_weights)
@@ -232,20 +265,24 @@ class ModeMixture:
 
 
 def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """A third are the best of the population, a third any of it, a third twice as far out as it is."""
-    best = population[np.argsort(-log_density, kind="stable")[: max(n // 3, 1)]]
+    """A quarter are the best of the population; the others are any of it, two in three of them blown up."""
+    best = population[np.argsort(-log_density, kind="stable")[: max(n // 4, 1)]]
     others = population[rng.integers(len(population), size=max(n - len(best), 0))]
     centre = np.median(population, axis=0)
-    others[::2] = centre + 2 * (others[::2] - centre)
-    return np.concatenate([best, others])
+    factor = np.where(np.arange(len(others)) % 3 == 0, 1.0, rng.uniform(1.5, 3.5, len(others)))
+    return np.concatenate([best, centre + factor[:, None] * (others - centre)])
+
+
+def _wide(component: StudentMixture) -> StudentMixture:
+    """Twice as wide: where modes are looked for that nobody has seen."""
+    return replace(component, roots=2 * component.roots)
 
 
 def _folded(
     target: Target, modes: Modes, symmetries: Sequence[Exchangeable], spread: np.ndarray
 ) -> tuple[Modes, list[Exchangeable]]:
     """The modes in one order, by whatever tells their components apart best."""
-    widths = np.sqrt(np.einsum("nii->ni", np.linalg.inv(modes.precision)))
-    symmetries = [each.with_best_key(modes.points, widths) for each in symmetries]
+    symmetries = [each.with_best_key(modes.points, widths(modes.precision, spread)) for each in symmetries]
     points = fold(modes.points, symmetries)
     chosen = distinct(points, modes.log_density, spread, len(points))
     # Polished again: a fold may bend coordinates (those of a simplex), and the curvature with them.
@@ -265,8 +302,9 @@ def _without_repeats(modes: Modes) -> Modes:
     return modes.take(np.array(kept))
 
 
-def _mixture(modes: Modes) -> StudentMixture:
+def mixture_on(modes: Modes) -> StudentMixture:
     """A Student-t on each mode, its share by Laplace's approximation, tempered since that is only an approximation."""
+    modes = _without_repeats(modes)
     roots = np.array([root_of(np.linalg.inv(precision)) for precision in modes.precision])
     shares = np.exp(0.5 * (modes.log_mass - modes.log_mass.max()))
     return StudentMixture(modes.points, roots, shares / shares.sum(), np.full(len(modes), 5.0))

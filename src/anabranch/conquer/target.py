@@ -1,21 +1,25 @@
 """A path as the strategies see it: a density over rows of coordinates, that counts how often it is asked.
 
-A few points are computed on the host; a path that is asked for more is compiled (the numbers of points decide, never the
-clock, so that the same seed gives the same answer).
+A few points are computed on the host; a path that is asked for more is compiled. The numbers of points decide, never
+the clock, so that the same seed gives the same answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from anabranch.divide import Evaluation, Path, PriorDraws
+from anabranch.divide import Evaluation, Executions, Path, PriorDraws
+from anabranch.divide.discover import known_points
 
 __all__ = ["PathTarget", "Target"]
 
 COMPILE_ABOVE = 2_000
 """Points computed on the host before the density is compiled."""
+_KNOWN = 50
 PLAIN_ABOVE = 20_000
 """Points computed by the function with the gradient, if there is one, before that without it is compiled, too."""
 
@@ -63,15 +67,21 @@ class Target(Protocol):
 class PathTarget:
     """The density of a path itself."""
 
-    def __init__(self, path: Path, known: np.ndarray | None = None) -> None:
+    def __init__(self, path: Path, found_by: Sequence[Executions] = ()) -> None:
         self.path = path
+        self.found_by = list(found_by)
         self.dim = path.dim
         self.discrete = path.discrete
         self.has_gradient = path.has_gradient
-        self.known = np.zeros((0, path.dim)) if known is None else known
         self.evaluations = 0
         self._on_host, self._with_gradient = 0, 0
         self._differentiated = False
+
+    @cached_property
+    def known(self) -> np.ndarray:
+        """Some of the executions that found the path, as points."""
+        points = [known_points(executions)[:_KNOWN] for executions in self.found_by]
+        return np.concatenate(points) if points else np.zeros((0, self.dim))
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         self.evaluations += len(points)

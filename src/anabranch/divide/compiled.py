@@ -1,7 +1,9 @@
 """The compiled backend: the graphs of a path, under `jit`, over batches of points.
 
 A path has one compiled density, and one with its gradient, each made when first needed. Points are evaluated in blocks
-of one size, so that a path is compiled once whatever the sizes of the populations sent to it.
+of one size, so that a path is compiled once whatever the sizes of the populations sent to it. The size follows from the
+graph alone: large where a point is cheap and the call would cost more than the work, small where the values between
+the steps would fall out of the processor's cache, and where a few points should not pay for many.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 
 from anabranch.divide.density import Density
 from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.graph import Equation
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording
 
-__all__ = ["BLOCK", "Compiled"]
+__all__ = ["Compiled"]
 
-BLOCK = 512
-"""Points per call of the compiled function; a smaller batch is padded to it."""
+SMALLEST_BLOCK, LARGEST_BLOCK = 32, 512
+NUMBERS_PER_BLOCK = 2**24
+"""Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
 
 
 class Compiled:
@@ -32,14 +37,14 @@ class Compiled:
         self.densities = [Density(recording) for recording in recordings]
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return Evaluation(*_in_blocks(self._function, points))
+        return Evaluation(*self._in_blocks(self._function, points))
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
         parts = [density.at(points) for density in self.densities]
         return Evaluation(*_chosen(parts, np))
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
-        *values, gradient = _in_blocks(self._gradient, points, inverse_temperature)
+        *values, gradient = self._in_blocks(self._gradient, points, inverse_temperature)
         return Evaluation(*values), gradient
 
     def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
@@ -63,6 +68,23 @@ class Compiled:
             points = density.points(values)
             first = np.where(density.at(points)[3][:, None], points, first)
         return first
+
+    @cached_property
+    def block(self) -> int:
+        """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
+        fitting = NUMBERS_PER_BLOCK // max(numbers_per_point(self.densities), 1)
+        return min(max(1 << fitting.bit_length() >> 1, SMALLEST_BLOCK), LARGEST_BLOCK)
+
+    def _in_blocks(self, function: Callable[..., Any], points: np.ndarray, *args: Any) -> list[np.ndarray]:
+        n, size = len(points), self.block
+        blocks = []
+        with inside():
+            for start in range(0, max(n, 1), size):
+                block = points[start : start + size]
+                if len(block) < size:
+                    block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
+                blocks.append(function(block, *args))
+            return [np.concatenate([np.asarray(part) for part in column])[:n] for column in zip(*blocks, strict=True)]
 
     @cached_property
     def _function(self) -> Callable[..., Any]:
@@ -105,13 +127,20 @@ def _column(holds: Any, like: Any) -> Any:
     return holds.reshape(holds.shape + (1,) * (like.ndim - holds.ndim))
 
 
-def _in_blocks(function: Callable[..., Any], points: np.ndarray, *args: Any) -> list[np.ndarray]:
-    n = len(points)
-    blocks = []
-    with inside():
-        for start in range(0, max(n, 1), BLOCK):
-            block = points[start : start + BLOCK]
-            if len(block) < BLOCK:
-                block = np.concatenate([block, np.zeros((BLOCK - len(block), points.shape[1]))])
-            blocks.append(function(block, *args))
-        return [np.concatenate([np.asarray(part) for part in column])[:n] for column in zip(*blocks, strict=True)]
+def numbers_per_point(densities: Sequence[Density]) -> int:
+    """How many numbers the steps of these densities compute for one point."""
+    return sum(_numbers(step, density) for density in densities for step in density.steps)
+
+
+def _numbers(step: Equation, density: Density) -> int:
+    return sum(density.graph.types[node].size for node in step.outputs) + _numbers_inside(step.params)
+
+
+def _numbers_inside(params: Mapping[str, Any]) -> int:
+    """The same for the jaxprs that a primitive runs; a `scan` runs its own many times."""
+    once = 0
+    for jaxpr in core.jaxprs_in_params(dict(params)):
+        for equation in jaxpr.eqns:
+            avals: list[Any] = [variable.aval for variable in equation.outvars]
+            once += sum(aval.size for aval in avals) + _numbers_inside(equation.params)
+    return once * int(params.get("length", 1))

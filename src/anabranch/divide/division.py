@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,11 @@ class Division:
         return sorted(self._paths.values(), key=lambda path: -path.log_prior_probability)
 
     @property
+    def by_signature(self) -> Mapping[Any, Path]:
+        """The paths found so far by what tells them apart, in the order in which they were found."""
+        return MappingProxyType(self._paths)
+
+    @property
     def python_runs(self) -> int:
         """How often executions made the program's Python run: about once per path, not once per execution.
 
@@ -193,6 +199,10 @@ class Division:
         masks = {name: np.asarray(mask, bool) for name, mask in (present or {}).items()}
         self._check_shapes(arrays)
         return self._send(sizes.pop(), seed, Given(arrays, masks), count=False)
+
+    def send(self, given: Given, executions: int, seed: int) -> list[Executions]:
+        """Execute the program with values of any sites, as far as these are met. New paths are kept."""
+        return self._send(executions, seed, given, count=False)
 
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
         shapes: dict[str, set[tuple[int, ...]]] = {}
@@ -249,11 +259,13 @@ class Division:
 
     def _check_observations(self) -> None:
         """An observation outside its support on one path may be meant; on every path it is a fault."""
-        faults = [path.fault for path in self._paths.values()]
-        if faults and all(faults):
-            raise faults[0]  # type: ignore[misc]
+        paths = self._paths.values()
+        if paths and all(path.fault for path in paths):
+            raise next(iter(paths)).fault  # type: ignore[misc]
 
     def _check_split(self) -> None:
+        if not self.program.split.keys() - self._said_unmet:
+            return
         met = {address for path in self._paths.values() for address in path.addresses}
         for name in self.program.split.keys() - met - self._said_unmet:
             self._said_unmet.add(name)

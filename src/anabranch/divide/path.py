@@ -107,7 +107,8 @@ class Path:
     # What it is -------------------------------------------------------------------------------------------------
 
     @property
-    def _first(self) -> Recording:
+    def recording(self) -> Recording:
+        """The first of its decision sequences, as recorded; the others have the same sites."""
         return _recording(self.ends[0])
 
     @property
@@ -128,18 +129,18 @@ class Path:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The names of the sites, in the order of the program."""
-        return self._first.addresses
+        return self.recording.addresses
 
     @property
     def signature(self) -> tuple[Any, ...]:
         """What tells this path from every other."""
-        return self._first.signature
+        return self.recording.signature
 
     @cached_property
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites, fixed ones included, with the columns of their coordinates."""
         out, start = [], 0
-        for site in self._first.sites:
+        for site in self.recording.sites:
             columns = None
             if site.fixed is None:
                 columns = slice(start, start + int(np.prod(site.unconstrained_shape)))
@@ -180,7 +181,7 @@ class Path:
     @property
     def last_question(self) -> str:
         """Where the program asked the last question on the way here: `model.py:12`."""
-        return self._first.decisions[-1].where if self._first.decisions else "?"
+        return self.recording.decisions[-1].where if self.recording.decisions else "?"
 
     @property
     def fault(self) -> errors.AnabranchError | None:
@@ -233,7 +234,7 @@ class Path:
         if not isinstance(self._backend, Compiled):
             raise errors.NoGradient(
                 f"the path ({self.description}) is run by the interpreter, which has no gradient",
-                where=self._first.sites[0].where,
+                where=self.recording.sites[0].where,
                 remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
             )
         points = self._checked(points)
@@ -244,7 +245,7 @@ class Path:
                 raise
             raise errors.NoGradient(
                 f"the path ({self.description}) cannot be differentiated: {error}",
-                where=self._first.sites[0].where,
+                where=self.recording.sites[0].where,
                 remedy="Use lax.scan or a Python loop instead of lax.while_loop",
             ) from error
         lost = evaluation.inside & ~np.isfinite(gradient).all(axis=1)
@@ -304,6 +305,14 @@ class Path:
 
     def points(self, values: Mapping[str, Any]) -> np.ndarray:
         """The points at which the sites have these values, each an array with the batch as its first axis."""
+        points = self.coordinates(values)
+        for site in self.sites:
+            if site.columns is not None and np.isnan(points[:, site.columns]).any():
+                raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")
+        return points
+
+    def coordinates(self, values: Mapping[str, Any]) -> np.ndarray:
+        """What `points` gives, with NaN where a value is outside its support."""
         arrays = {name: np.asarray(value) for name, value in values.items()}
         unknown = arrays.keys() - {site.name for site in self.sites}
         if unknown:
@@ -319,11 +328,7 @@ class Path:
                 raise ValueError(f"values: site {site.name!r} must have shape ({shape}); got {given.shape}")
             if site.value is not None and not (given == site.value).all():
                 raise ValueError(f"values: site {site.name!r} is fixed to {site.value} in this path")
-        points = self._backend.points({site.name: arrays[site.name] for site in self.sites})
-        for site in self.sites:
-            if site.columns is not None and np.isnan(points[:, site.columns]).any():
-                raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")
-        return points
+        return self._backend.points({site.name: arrays[site.name] for site in self.sites})
 
     def prior(self, n: int, seed: int = 0) -> PriorDraws:
         """Prior draws within the path, with the path's prior probability as those draws estimate it.

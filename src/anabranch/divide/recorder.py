@@ -74,7 +74,7 @@ class Recorder(Messenger):
             "control_flow": self._unsupported,
         }
         self._seen: dict[str, str] = {}
-        self._validates = dist.Distribution._validate_args
+        self._validates = False
         self._questions = 0  # since the last site
         self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
@@ -82,19 +82,19 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with (
-            _ONE_AT_A_TIME,
-            numpyro.validation_enabled(False),
-            recording.trace.current(),
-            self._explained(program),
-            self,
-        ):
+        with _ONE_AT_A_TIME, self._own_validation(), recording.trace.current(), self._explained(program), self:
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
             recording.result = program.function(*args, **kwargs)
             if self._interruption is not None:
                 raise self._interruption  # the program caught it
         return recording
+
+    @contextmanager
+    def _own_validation(self) -> Iterator[None]:
+        self._validates = dist.Distribution._validate_args
+        with numpyro.validation_enabled(False):
+            yield
 
     @contextmanager
     def _explained(self, program: Program) -> Iterator[None]:

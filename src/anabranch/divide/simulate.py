@@ -17,6 +17,7 @@ from numpyro.distributions import biject_to
 
 from anabranch.divide import host
 from anabranch.divide.drawing import draw
+from anabranch.divide.fitting import can_have, moved
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
@@ -28,11 +29,15 @@ __all__ = ["Batch", "Given", "stable_hash"]
 class Given:
     """Values for some sites, by address, for all the executions asked for; the others are drawn from the prior.
 
-    `present[name]`, where there is one, says which executions have that value; the rest draw it.
+    `present[name]`, where there is one, says which executions have that value; the rest draw it. `steps[name]` moves
+    the value of a continuous site in its unconstrained coordinates. With `redraw_outside`, a value that does not fit
+    where an execution leads (another shape, outside the support) is drawn instead.
     """
 
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     present: Mapping[str, np.ndarray] = field(default_factory=dict)
+    steps: Mapping[str, np.ndarray] = field(default_factory=dict)
+    redraw_outside: bool = False
 
 
 @dataclass
@@ -86,22 +91,43 @@ class Batch:
 
     def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         """The value of a site for each member: given, or drawn from the prior."""
-        value = self.given.values.get(site.name)
-        present = self.given.present.get(site.name)
-        dtype = np.int64 if site.discrete else np.float64
-        if value is not None:
-            value = np.asarray(value)[self.members]
-            if site.discrete and not (value == np.round(value)).all():
-                raise ValueError(
-                    f"values: site {site.name!r} ({site.where}) is discrete; got a number that is not whole"
-                )
-            value = value.astype(dtype)
-            if present is None or present[self.members].all():
-                return value
+        value = self._given_value(site)
+        if value is None:
+            return draw_site(site, parameters, self.generator(site.name), len(self))
+        value = self._after_step(site, parameters, value)
+        keep = np.ones(len(self), bool)
+        if site.name in self.given.present:
+            keep &= self.given.present[site.name][self.members]
+        if self.given.redraw_outside:
+            keep &= can_have(site, parameters, value)
+        if keep.all():
+            return value
         drawn = draw_site(site, parameters, self.generator(site.name), len(self))
-        if value is None or present is None:
-            return drawn
-        return np.where(present[self.members].reshape(-1, *[1] * len(site.shape)), value, drawn)
+        return np.where(keep.reshape(-1, *[1] * len(site.shape)), value, drawn)
+
+    def _given_value(self, site: Site) -> np.ndarray | None:
+        """The value given to a site, for each member, if it is one that the site can be asked about."""
+        given = self.given.values.get(site.name)
+        if given is None:
+            return None
+        value = np.asarray(given)[self.members]
+        whole = not site.discrete or bool((value == np.round(value)).all())
+        if self.given.redraw_outside and not (whole and value.shape[1:] == site.shape):
+            return None
+        if not whole:
+            raise ValueError(f"values: site {site.name!r} ({site.where}) is discrete; got a number that is not whole")
+        return value.astype(np.int64 if site.discrete else np.float64)
+
+    def _after_step(self, site: Site, parameters: list[np.ndarray], value: np.ndarray) -> np.ndarray:
+        steps = self.given.steps.get(site.name)
+        if steps is None or site.discrete or steps.shape[1:] != site.unconstrained_shape:
+            return value
+        steps = steps[self.members]
+        rows = np.flatnonzero(steps.reshape(len(steps), -1).any(axis=1))
+        if len(rows):
+            theirs = [p if len(p) == 1 else p[rows] for p in parameters]
+            value[rows] = moved(site, theirs, value[rows], steps[rows])
+        return value
 
     def generator(self, address: str) -> np.random.Generator:
         """Depends on the seed, the address and the way taken, so not on what was explored before."""

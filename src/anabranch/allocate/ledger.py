@@ -1,0 +1,110 @@
+"""What is known of every path while inference runs: the paper's total set (appendix E)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.target import PathTarget
+from anabranch.divide import Division, Executions, Path
+
+__all__ = ["Entry", "Ledger"]
+
+_FOUND_BY = 4
+"""Groups of executions kept of those that found a path: a few points of it are enough to start from."""
+
+
+@dataclass
+class Entry:
+    """One path.
+
+    Attributes:
+        number: in the order of discovery.
+        path: the path; replaced when the division finds another form of the program.
+        sequences: decision sequences that the path had when its target was made.
+        target: the density as the strategy sees it.
+        state: of the strategy.
+        estimate: what is known by now, None before the first visit.
+        visits: S_k, how often the path was chosen.
+        proposed: C_k, how often it was proposed from another path.
+        parent: the largest weight of a path that it was proposed from.
+        expanded: whether the paths around it were looked for.
+        gave_up: why nothing more can be done on it.
+    """
+
+    number: int
+    path: Path
+    sequences: int
+    target: PathTarget
+    state: Any = None
+    estimate: Estimate | None = None
+    visits: int = 0
+    proposed: int = 0
+    parent: float = 0.0
+    expanded: bool = False
+    gave_up: str = ""
+
+    @property
+    def log_evidence(self) -> float:
+        return -np.inf if self.estimate is None else self.estimate.log_evidence
+
+
+@dataclass
+class Ledger:
+    """The entries, by the signature of their path."""
+
+    entries: dict[Any, Entry] = field(default_factory=dict)
+    written_off: int = 0
+    """Evaluations spent on paths that the division has since replaced."""
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries.values())
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def update(self, division: Division, arrivals: Iterable[Executions] = ()) -> None:
+        """Enter the paths that are new, and start those again of which more is known than when they were entered."""
+        found: dict[Any, list[Executions]] = {}
+        for executions in arrivals:
+            if executions.path is not None:
+                found.setdefault(executions.path.signature, []).append(executions)
+        for gone in self.entries.keys() - division.by_signature.keys():
+            self.written_off += self.entries.pop(gone).target.evaluations
+        for signature, path in division.by_signature.items():
+            entry = self.entries.get(signature)
+            executions_here = found.get(signature, [])[:_FOUND_BY]
+            if entry is None:
+                number = len(self.entries)
+                self.entries[signature] = Entry(number, path, len(path.ends), PathTarget(path, executions_here))
+            elif entry.path is not path or entry.sequences != len(path.ends):
+                self.written_off += entry.target.evaluations
+                self.entries[signature] = Entry(
+                    entry.number, path, len(path.ends), PathTarget(path, executions_here), proposed=entry.proposed
+                )
+
+    @property
+    def evaluations(self) -> int:
+        """Points at which a density was computed, on all paths."""
+        return self.written_off + sum(entry.target.evaluations for entry in self)
+
+    @property
+    def solved(self) -> list[Entry]:
+        """The entries with an estimate."""
+        return [entry for entry in self if entry.estimate is not None]
+
+    @property
+    def log_evidence(self) -> float:
+        """log ΣẐ_k over the paths that were visited."""
+        logs = [entry.log_evidence for entry in self.solved]
+        return float(logsumexp(logs)) if logs else -np.inf
+
+    def weight(self, entry: Entry) -> float:
+        """The posterior probability of a path, Ẑ_k/Ẑ."""
+        total = self.log_evidence
+        return float(np.exp(entry.log_evidence - total)) if np.isfinite(total) else 0.0

@@ -1,0 +1,30 @@
+"""Even shares: the plainest rule, to compare the others with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch.allocate.arm import Arm
+
+__all__ = ["Uniform"]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The arm with the fewest visits is next, the first of those.
+
+    Example:
+        >>> Uniform().choose([Arm(2, None), Arm(0, None), Arm(1, None)], n=4, rng=np.random.default_rng(0))
+        [1, 1, 2, 0]
+    """
+
+    def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
+        visits = {k: arm.visits for k, arm in enumerate(arms) if not arm.exact}
+        chosen: list[int] = []
+        while visits and len(chosen) < n:
+            chosen.append(min(visits, key=visits.__getitem__))
+            visits[chosen[-1]] += 1
+        return chosen

@@ -1,0 +1,61 @@
+"""What the user of a posterior should know: which path is in doubt, why, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anabranch.combine.evidence import Evidence
+from anabranch.combine.solution import Run, Solution
+
+__all__ = ["warnings_of"]
+
+MATTERS = 1e-3
+"""Weight of a path above which its diagnostics are worth a warning."""
+FEWEST_DRAWS = 100
+LARGEST_PARETO_K = 0.7
+LARGEST_R_HAT = 1.01
+LARGEST_ERROR = 0.1
+LARGEST_UNEXPLORED = 0.01
+
+
+def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> list[str]:
+    """Sentences that name the path and the remedy, those about the whole program first."""
+    out = list(_of_program(solutions, evidence, run))
+    for solution, weight in zip(solutions, evidence.weights, strict=True):
+        if weight > MATTERS:
+            out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]
+    return out
+
+
+def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> Iterator[str]:
+    if evidence.log_evidence_sd > LARGEST_ERROR:
+        yield (
+            f"The error of the log evidence is {evidence.log_evidence_sd:.2g}, and the weights of paths are no better "
+            "known. Give the run more budget."
+        )
+    unsolved = [solution for solution in solutions if solution.estimate is None]
+    mass = sum(solution.path.prior_probability for solution in unsolved)
+    if unsolved and mass > MATTERS:
+        paths = "1 path was" if len(unsolved) == 1 else f"{len(unsolved)} paths were"
+        yield f"{paths} found and never given budget, with prior probability {mass:.2g} together. Raise the budget."
+    if 1 - run.explored > LARGEST_UNEXPLORED:
+        beyond = f", {run.remainder:.2g} of it beyond max_sites" if run.remainder > MATTERS else ""
+        yield (
+            f"Prior probability {1 - run.explored:.2g} is on paths that were never found{beyond}. Raise the number of "
+            "executions that explore."
+        )
+
+
+def _of_path(solution: Solution) -> Iterator[str]:
+    estimate = solution.estimate
+    assert estimate is not None
+    if not solution.is_exact and estimate.ess < FEWEST_DRAWS:
+        yield f"its draws are worth {estimate.ess:.1f} independent ones, too few. Give the run more budget."
+    if estimate.pareto_k > LARGEST_PARETO_K:
+        yield (
+            f"the Pareto k of its weights is {estimate.pareto_k:.2f}, so its error bar cannot be trusted. Raise the "
+            "budget, or choose another strategy for it."
+        )
+    if estimate.r_hat > LARGEST_R_HAT:
+        yield f"its chains disagree, with an R-hat of {estimate.r_hat:.3f}. Run them for longer."
+    yield from estimate.remarks

@@ -1,0 +1,230 @@
+"""Draws of a posterior: executions of the program by name.
+
+Draws are resampled systematically: with one uniform number u, draw i is the one in whose share of the joint weight
+w_k v_ki the position (u + i)/n falls, so a path gets n w_k draws, up to rounding, and a point of it n w_k v_ki.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from jax.tree_util import tree_map
+
+from anabranch import errors
+from anabranch.combine.solution import Solution
+from anabranch.divide import Path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Draw", "Draws", "Picked", "Rows", "gathered", "named_rows", "pick", "systematic"]
+
+
+# Executions of one path by name ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Executions of one path by one decision sequence: those of the points numbered `index`.
+
+    `values` holds sites and deterministics by name, `result` what the program returns; `varies` and `result_varies`
+    say, in the same form, what has an axis for the points and what all of them share.
+    """
+
+    path: str
+    index: np.ndarray
+    values: dict[str, Any]
+    varies: dict[str, Any]
+    result: Any
+    result_varies: Any
+
+    def draw(self, row: int) -> Draw:
+        """One of the executions."""
+        return Draw(self, row)
+
+
+def named_rows(path: Path, points: np.ndarray) -> list[Rows]:
+    """The executions at these points, one `Rows` for each decision sequence that some of them take."""
+    out = []
+    for outcome in path.outcomes(points):
+        values, result = {**outcome.values, **outcome.deterministics}, outcome.result
+        varies, result_varies = _varies(path, points[outcome.index], (values, result))
+        out.append(Rows(path.description, outcome.index, values, varies, result, result_varies))
+    return out
+
+
+def _varies(path: Path, points: np.ndarray, trees: Any) -> Any:
+    """What has an axis for the points. The shape alone does not say: a constant may have as many entries as points."""
+    if path.interpreted:
+        return tree_map(lambda leaf: isinstance(leaf, np.ndarray), trees)
+    # At another number of points, what has the axis has another shape.
+    other = path.outcomes(np.repeat(points[:1], 2 if len(points) == 1 else 1, axis=0))[0]
+    return tree_map(
+        lambda leaf, twin: isinstance(leaf, np.ndarray) and np.shape(leaf) != np.shape(twin),
+        trees,
+        ({**other.values, **other.deterministics}, other.result),
+    )
+
+
+class Draw(Mapping[str, Any]):
+    """One execution of the program: its sites and deterministics by name, `path`, and `result`, what it returned."""
+
+    __slots__ = ("_row", "_rows")
+
+    def __init__(self, rows: Rows, row: int) -> None:
+        self._rows, self._row = rows, row
+
+    @property
+    def path(self) -> str:
+        """The description of the path."""
+        return self._rows.path
+
+    @property
+    def result(self) -> Any:
+        """What the program returned."""
+        return self._at(self._rows.result, self._rows.result_varies)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._rows.values:
+            raise errors.UnknownName(f"this draw, of the path ({self.path}), has no {name!r}")
+        return self._at(self._rows.values[name], self._rows.varies[name])
+
+    def _at(self, tree: Any, varies: Any) -> Any:
+        return tree_map(lambda leaf, varying: leaf[self._row] if varying else leaf, tree, varies)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows.values)
+
+    def __len__(self) -> int:
+        return len(self._rows.values)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={np.array2string(np.asarray(self[name]), precision=4)}" for name in self)
+        return f"Draw({self.path!r}: {values})"
+
+
+# Resampling -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Draws of one path: their points, and their positions among all."""
+
+    solution: Solution
+    points: np.ndarray
+    positions: np.ndarray
+
+
+def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) -> list[Picked]:
+    """n equally weighted draws, in random order, as a group for each path that has some."""
+    if n < 1:
+        raise ValueError(f"n must be at least 1; got {n}")
+    rng = np.random.default_rng(seed)
+    drawable = [(s, w) for s, w in zip(solutions, weights, strict=True) if w > 0 and len(s.points)]
+    if not drawable:
+        raise errors.NoDraws(
+            "the posterior has no draws: no point of positive density was found on any path",
+            remedy="Give the run more budget, or check that the program can produce the data",
+        )
+    shares = [weight * solution.weights for solution, weight in drawable]
+    chosen = systematic(np.concatenate(shares), n, rng)
+    order = rng.permutation(n)
+    ends = np.cumsum([len(share) for share in shares])
+    owner = np.searchsorted(ends, chosen, side="right")
+    out = []
+    for k in np.unique(owner):
+        solution = drawable[k][0]
+        mine = owner == k
+        first = ends[k] - len(shares[k])
+        out.append(Picked(solution, solution.points[chosen[mine] - first], order[mine]))
+    return out
+
+
+def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """The numbers of n entries, entry i about n·weights_i/Σ weights times, in order."""
+    cumulative = np.cumsum(weights)
+    positions = (np.arange(n) + rng.uniform()) / n * cumulative[-1]
+    last = np.flatnonzero(weights)[-1]  # rounding must not take an entry without weight
+    return np.minimum(np.searchsorted(cumulative, positions, side="right"), last)
+
+
+def gathered(values: Sequence[Any]) -> Any:
+    """One array for all draws; masked where a draw has None; a list where the shapes differ."""
+    present = [np.asarray(value) for value in values if value is not None]
+    if len({value.shape for value in present}) != 1 or any(value.dtype == object for value in present):
+        return list(values)
+    if len(present) == len(values):
+        return np.stack(present)
+    out = np.ma.masked_all((len(values), *present[0].shape), np.result_type(*present))
+    out[[value is not None for value in values]] = np.stack(present)
+    return out
+
+
+class Draws(Sequence[Draw]):
+    """Equally weighted executions, in random order.
+
+    `draws[3]` is one of them, `draws["mu"]` the value of a site or deterministic in all: an array with the draws as its
+    first axis, masked where a draw lacks the name, and a list (with None there) where the shapes differ.
+    """
+
+    def __init__(self, draws: Sequence[Draw]) -> None:
+        self._draws = list(draws)
+
+    @overload
+    def __getitem__(self, key: int) -> Draw: ...
+    @overload
+    def __getitem__(self, key: slice) -> Draws: ...
+    @overload
+    def __getitem__(self, key: str) -> Any: ...
+    def __getitem__(self, key: int | slice | str) -> Any:
+        if isinstance(key, slice):
+            return Draws(self._draws[key])
+        if not isinstance(key, str):
+            return self._draws[key]
+        if not any(key in draw for draw in self._draws):
+            raise errors.UnknownName(f"none of the draws has {key!r}", remedy=f"There are: {', '.join(self.names)}")
+        return gathered([draw.get(key) for draw in self._draws])
+
+    def __len__(self) -> int:
+        return len(self._draws)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that some draw has."""
+        return list(dict.fromkeys(name for draw in self._draws for name in draw))
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of each draw."""
+        return [draw.path for draw in self._draws]
+
+    @property
+    def results(self) -> list[Any]:
+        """What the program returned in each draw."""
+        return [draw.result for draw in self._draws]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each draw, a column for each number: `mu[0]` is the first of a vector, NaN what is absent."""
+        # Imported where it is used, as are rich, matplotlib and ArviZ: they take longer than all else together.
+        import pandas as pd
+
+        return pd.DataFrame([{"path": draw.path, **_columns(draw)} for draw in self._draws])
+
+    def __repr__(self) -> str:
+        return f"Draws({len(self)} of {len(set(self.paths))} paths: {', '.join(self.names)})"
+
+
+def _columns(draw: Draw) -> dict[str, Any]:
+    out = {}
+    for name, value in draw.items():
+        array = np.asarray(value)
+        for index in np.ndindex(array.shape):
+            label = f"{name}[{','.join(map(str, index))}]" if index else name
+            out[label] = array[index].item()
+    return out

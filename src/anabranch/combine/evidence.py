@@ -1,0 +1,73 @@
+"""The evidence of the program and the weights of its paths (paper, section 4.3).
+
+    Ẑ = Σ_k Ẑ_k,    w_k = Ẑ_k / Ẑ.
+
+The paths are estimated independently, each with a relative error s_k of Ẑ_k. To first order (the delta method)
+
+    sd(log Ẑ)² = Σ_k w_k² s_k²,
+    sd(w_k)²   = w_k² ((1 − 2 w_k) s_k² + Σ_j w_j² s_j²).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from anabranch.combine.solution import Run, Solution
+
+__all__ = ["Evidence", "join", "missing", "unsolved_mass"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """log Ẑ with its error, and the weight of each path with its error."""
+
+    log_evidence: float
+    log_evidence_sd: float
+    weights: np.ndarray
+    weight_sds: np.ndarray
+
+
+def join(solutions: Sequence[Solution], run: Run) -> Evidence:
+    """Add the paths up. A path without an estimate, or in which no mass was found, has a weight of zero."""
+    logs = np.array([solution.log_evidence for solution in solutions])
+    errors = np.array([np.inf if s.estimate is None else s.estimate.log_evidence_sd for s in solutions])
+    total = float(logsumexp(logs)) if len(logs) else -np.inf
+    if not np.isfinite(total):
+        return Evidence(total, np.inf, np.zeros(len(logs)), np.zeros(len(logs)))
+    weights = np.exp(logs - total)
+    # What was found to be nothing adds no error, though its own is infinite.
+    relative = np.where(weights > 0, errors, 0.0)
+    sd = float(np.sqrt(np.sum((weights * relative) ** 2)))
+    gap = missing(unsolved_mass(solutions, run))
+    return Evidence(total, float(np.hypot(sd, gap)), weights, _weight_sds(weights, relative, sd))
+
+
+def _weight_sds(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:
+    if not np.isfinite(sd):
+        return np.where((weights > 0) & (weights < 1), np.inf, 0.0)
+    # (1 − 2w)s² + Σw²s² as a sum of squares, which rounding does not make negative: (1 − w)²s² and the others' w²s².
+    others = np.maximum(sd**2 - (weights * relative) ** 2, 0.0)
+    return weights * np.sqrt(((1 - weights) * relative) ** 2 + others)
+
+
+def unsolved_mass(solutions: Sequence[Solution], run: Run) -> float:
+    """The prior probability of paths that were found and never given budget, and of what was never found.
+
+    A path with an estimate counts as solved, even where a cheap look was all it got. The prior probabilities of the
+    solved paths do not enter: where guards decide, they are estimates, and their sum scatters about one.
+    """
+    unsolved = sum(solution.path.prior_probability for solution in solutions if solution.estimate is None)
+    return float(np.clip(unsolved + (1.0 - run.explored), 0.0, 1.0))
+
+
+def missing(mass: float) -> float:
+    """By how much log Ẑ is low if what was not solved, this share of the prior, is as likely as the rest.
+
+    Then Ẑ is the share 1 − mass of Z. Nobody can know that it is: most paths far from the data hold nothing, and one
+    good one may hold all.
+    """
+    return float(-np.log1p(-mass)) if mass < 1 else np.inf

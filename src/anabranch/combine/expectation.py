@@ -1,0 +1,133 @@
+"""Expectations under the posterior, with their Monte Carlo error.
+
+With path weights w_k, draws with weights v_ki that sum to one in each path, and h_ki one for a draw that has what the
+function asks for and else zero,
+
+    μ = Σ_k w_k Σ_i v_ki h_ki f_ki / H,    H = Σ_k w_k Σ_i v_ki h_ki.
+
+To first order the error of μ is that of Σ_k w_k Σ_i v_ki g_ki with g = h (f − μ)/H, whose parts are the error within
+each path, of weights and draws, and that of the evidence of the path, s_k relative to it:
+
+    sd² = Σ_k w_k² (c_k Σ_i v_ki² (g_ki − ḡ_k)² + ḡ_k² s_k²),    ḡ_k = Σ_i v_ki g_ki.
+
+c_k = (1/Σ_i v_ki²)/ess_k is one for independent draws, and larger for chains. The two errors of one path are taken to
+be independent of one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.combine.draws import Draw, named_rows, systematic
+from anabranch.combine.solution import Solution
+
+__all__ = ["expectation"]
+
+_FEWEST = 10
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Draws of one path: points, weights that sum to one, and c_k."""
+
+    points: np.ndarray
+    weights: np.ndarray
+    inflation: float
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one path adds: w_k, s_k, v_ki, h_ki, f_ki (zero where absent) and c_k."""
+
+    weight: float
+    relative_error: float
+    weights: np.ndarray
+    present: np.ndarray
+    values: np.ndarray
+    inflation: float
+
+
+def expectation(
+    solutions: Sequence[Solution], weights: np.ndarray, f: Callable[[Draw], Any], most: int
+) -> tuple[Any, Any]:
+    """The mean of f over the draws that have what it asks for, and its Monte Carlo error.
+
+    f is called at most `most` times for a path: fewer for light paths, whose error counts less.
+    """
+    heaviest = max(weights, default=0.0)
+    rng = np.random.default_rng(0)
+    parts = []
+    for solution, weight in zip(solutions, weights, strict=True):
+        if weight > 0 and len(solution.points):
+            limit = max(math.ceil(most * math.sqrt(weight / heaviest)), _FEWEST)
+            sample = _sample(solution, limit, rng)
+            values = _call(f, solution, sample.points)
+            parts.append((weight, solution, sample, values))
+    shape = _shape([value for *_, values in parts for value in values if value is not None])
+    return _delta_method([_part(weight, s, sample, values, shape) for weight, s, sample, values in parts])
+
+
+def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> _Sample:
+    """The draws of a path, or as many of them as the limit allows."""
+    estimate = solution.estimate
+    assert estimate is not None
+    weights = solution.weights
+    own = 1 / (weights**2).sum()
+    ess = np.inf if solution.is_exact else estimate.ess if estimate.ess > 0 else own
+    if len(weights) <= limit:
+        return _Sample(estimate.points, weights, own / ess)
+    chosen = systematic(weights, limit, rng)
+    # The error of choosing adds to that of what was chosen from.
+    return _Sample(estimate.points[chosen], np.full(limit, 1 / limit), 1 + limit / ess)
+
+
+def _call(f: Callable[[Draw], Any], solution: Solution, points: np.ndarray) -> list[np.ndarray | None]:
+    """f at each point; None where the draw lacks what it asks for."""
+    out: list[np.ndarray | None] = [None] * len(points)
+    for rows in named_rows(solution.path, points):
+        for row, i in enumerate(rows.index):
+            try:
+                out[i] = np.asarray(f(rows.draw(row)), np.float64)
+            except errors.UnknownName:
+                continue
+    return out
+
+
+def _shape(values: Sequence[np.ndarray]) -> tuple[int, ...]:
+    if not values:
+        raise errors.UnknownName("no draw has what the function asks for")
+    shapes = {value.shape for value in values}
+    if len(shapes) > 1:
+        raise ValueError(f"the function must give the same shape for every draw; got {' and '.join(map(str, shapes))}")
+    return shapes.pop()
+
+
+def _part(
+    weight: float, solution: Solution, sample: _Sample, values: list[np.ndarray | None], shape: tuple[int, ...]
+) -> _Part:
+    assert solution.estimate is not None
+    present = np.array([value is not None for value in values])
+    filled = np.stack([np.zeros(shape) if value is None else value for value in values])
+    return _Part(weight, solution.estimate.log_evidence_sd, sample.weights, present, filled, sample.inflation)
+
+
+def _delta_method(parts: Sequence[_Part]) -> tuple[Any, Any]:
+    having = sum(part.weight * part.weights[part.present].sum() for part in parts)
+    mean = sum(part.weight * np.tensordot(part.weights, part.values, 1) for part in parts) / having
+    variance = np.zeros(np.shape(mean))
+    for part in parts:
+        present = part.present.reshape(-1, *[1] * np.ndim(mean))
+        influence = np.where(present, part.values - mean, 0.0) / having
+        centre = np.tensordot(part.weights, influence, 1)
+        within = part.inflation * np.tensordot(part.weights**2, (influence - centre) ** 2, 1)
+        with np.errstate(invalid="ignore"):  # an unknown evidence does no harm where the path agrees with the others
+            between = np.where(centre == 0, 0.0, (centre * part.relative_error) ** 2)
+        variance = variance + part.weight**2 * (within + between)
+    sd = np.sqrt(variance)
+    return (float(mean), float(sd)) if np.ndim(mean) == 0 else (mean, sd)

@@ -1,0 +1,251 @@
+"""The posterior of a program, joined from its paths (paper, section 4.3), and the questions that users ask of it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.combine import diagnose, evidence, expectation, observed, probability, saving, stacking
+from anabranch.combine.draws import Draw, Draws, gathered, named_rows, pick
+from anabranch.combine.solution import Run, Solution
+from anabranch.divide.recording import Program
+from anabranch.report.summary import html_summary, text_summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Posterior"]
+
+
+class Posterior:
+    """What is known of a program given its data.
+
+    Attributes:
+        program: the program with its arguments.
+        solutions: the paths with what inference gave for each, the heaviest first; those without an estimate last.
+        run: how the run went.
+
+    Example:
+        >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
+        >>> from anabranch.combine import Posterior, Run, Solution
+        >>> from anabranch.conquer.estimate import Estimate
+        >>> def coin():
+        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
+        ...     ab.observe("heads", dist.Binomial(10, p), 9)
+        >>> division = ab.find_paths(coin)
+        >>> def by_prior_draws(path):
+        ...     draws = path.prior(2000)
+        ...     density = path.evaluate(draws.points, compile=False)
+        ...     log_weights = density.log_likelihood + draws.log_probability
+        ...     return Solution(path, Estimate.from_weights(draws.points, log_weights, 2000, "prior"))
+        >>> run = Run("Example.", 4000, 1000, 0.1, seed=0)
+        >>> posterior = Posterior(division.program, [by_prior_draws(path) for path in division], run)
+        >>> {value: round(p, 1) for value, p in posterior.probability("fair").items()}
+        {0: 0.9, 1: 0.1}
+        >>> mean, sd = posterior.expectation(lambda draw: draw["p"])  # exactly 10/12
+        >>> abs(mean - 10 / 12) < 4 * sd
+        True
+    """
+
+    def __init__(self, program: Program, solutions: Sequence[Solution], run: Run) -> None:
+        self.program, self.run = program, run
+        self.solutions = tuple(sorted(solutions, key=_rank))
+
+    @cached_property
+    def evidence(self) -> evidence.Evidence:
+        """The evidence and the weights of the paths, as arrays in the order of `solutions`."""
+        return evidence.join(self.solutions, self.run)
+
+    @property
+    def log_evidence(self) -> float:
+        """log Z, the log of the marginal likelihood of the data."""
+        return self.evidence.log_evidence
+
+    @property
+    def log_evidence_sd(self) -> float:
+        """Its standard error; what was never solved enters as if it were as likely as the rest."""
+        return self.evidence.log_evidence_sd
+
+    @property
+    def paths(self) -> pd.DataFrame:
+        """A row for each path, the heaviest first; NaN where a path was never given budget."""
+        import pandas as pd
+
+        rows = zip(self.solutions, self.evidence.weights, self.evidence.weight_sds, strict=True)
+        return pd.DataFrame([_row(solution, float(weight), float(sd)) for solution, weight, sd in rows])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is in doubt, in sentences that name the path and the remedy."""
+        return diagnose.warnings_of(self.solutions, self.evidence, self.run)
+
+    # Questions --------------------------------------------------------------------------------------------------
+
+    def probability(self, name: str) -> dict[Any, float]:
+        """The posterior probability of each value of a discrete site or deterministic, the most probable first.
+
+        Over all executions: the probability of None is that of not having the name. A deterministic counts as discrete
+        on a path where it is whole numbers, booleans, or the same at every draw. A vector is a tuple.
+        """
+        return probability.probability(self.solutions, self.evidence.weights, name)
+
+    def expectation(self, f: Callable[[Draw], Any], *, most: int = 4000) -> tuple[Any, Any]:
+        """The posterior mean of a function of a draw, and its Monte Carlo error.
+
+        f is given a `Draw` and returns a number or an array. Draws that lack a name which f asks for are left out, and
+        the weights of the others normalised: the mean is conditional on having it. f is called at most `most` times for
+        a path, on draws resampled if there are more, which the error accounts for.
+        """
+        if most < 1:
+            raise ValueError(f"most must be at least 1; got {most}")
+        self._check_draws()
+        return expectation.expectation(self.solutions, self.evidence.weights, f, most)
+
+    def draws(self, n: int, seed: int = 0) -> Draws:
+        """n equally weighted executions, in random order."""
+        out: list[Any] = [None] * n
+        for picked in pick(self.solutions, self.evidence.weights, n, seed):
+            for rows in named_rows(picked.solution.path, picked.points):
+                for row, position in enumerate(picked.positions[rows.index]):
+                    out[position] = rows.draw(row)
+        return Draws(out)
+
+    def predict(self, f: Callable[..., Any], n: int = 1000, seed: int = 0) -> Any:
+        """f(draw), or f(draw, rng) with a NumPy generator, for each of n draws: one array, or a list if they differ.
+
+        With the distributions of NumPy this is posterior prediction:
+        `posterior.predict(lambda draw, rng: rng.normal(draw["mu"], 1.0))`.
+        """
+        rng = np.random.default_rng([seed, 1])
+        arguments = (rng,) if _takes_two(f) else ()
+        return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
+
+    def replicate(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
+        """New data from the program by name, one for each of n draws: each observation drawn from its distribution.
+
+        An array with the draws as its first axis; masked where an execution lacks the observation, and a list where the
+        shapes differ. The distribution is that of the execution: data that a program computes with stays as observed.
+        """
+        rng = np.random.default_rng([seed, 2])
+        return self._by_observation(n, seed, lambda path, points: observed.replicates(path, points, rng))
+
+    def log_likelihood(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
+        """The log density of each part of each observation, and of each factor, at n draws, as `replicate` has them."""
+        return self._by_observation(n, seed, observed.log_likelihoods)
+
+    def _by_observation(self, n: int, seed: int, compute: Callable[..., list[observed.ByName]]) -> dict[str, Any]:
+        out: dict[str, list[Any]] = {}
+        for picked in pick(self.solutions, self.evidence.weights, n, seed):
+            for part in compute(picked.solution.path, picked.points):
+                for name, values in part.values.items():
+                    column = out.setdefault(name, [None] * n)
+                    for position, value in zip(picked.positions[part.index], values, strict=True):
+                        column[position] = value
+        return {name: gathered(column) for name, column in out.items()}
+
+    def stacking(self, paths: int = 20) -> pd.DataFrame:
+        """Weights of paths by how well they predict each part of the data from the rest (Yao et al., 2018).
+
+        Of the heaviest paths, those with the same observations as the first. `elpd` is the expected log predictive
+        density by PSIS-LOO, and `pareto_k`, the largest of its ratios, should be below 0.7.
+        """
+        import pandas as pd
+
+        if paths < 1:
+            raise ValueError(f"paths must be at least 1; got {paths}")
+        self._check_draws()
+        stacked = stacking.stack([s for s in self.solutions[:paths] if len(s.points)])
+        weight = {id(s): float(w) for s, w in zip(self.solutions, self.evidence.weights, strict=True)}
+        rows = [
+            {
+                "path": each.solution.path.description,
+                "stacking_weight": each.weight,
+                "weight": weight[id(each.solution)],
+                "elpd": each.elpd,
+                "pareto_k": each.pareto_k,
+            }
+            for each in stacked
+        ]
+        return pd.DataFrame(rows).sort_values("stacking_weight", ascending=False, ignore_index=True)
+
+    # Elsewhere --------------------------------------------------------------------------------------------------
+
+    def to_arviz(self, path: str | None = None, n: int = 1000, seed: int = 0) -> Any:
+        """n draws of the heaviest path, or of that with this description, with their log likelihood, for ArviZ."""
+        from anabranch.report.arviz import to_arviz
+
+        return to_arviz(self, self.solution(path), n, seed)
+
+    def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
+        """A picture of the paths, and of the heaviest or that with this description; written to `file` if given."""
+        from anabranch.report.plot import plot
+
+        return plot(self, self.solution(path), file)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything to a folder, for `anabranch.load`; what was saved there before is replaced."""
+        saving.save(self, folder)
+
+    def solution(self, path: str | None = None) -> Solution:
+        """The heaviest path, or that with this description, which must have draws."""
+        self._check_draws()
+        for solution in self.solutions:
+            if path in (None, solution.path.description) and len(solution.points):
+                return solution
+        known = ", ".join(repr(solution.path.description) for solution in self.solutions[:5])
+        raise errors.UnknownName(f"no path with draws is described as {path!r}", remedy=f"The heaviest: {known}")
+
+    def _check_draws(self) -> None:
+        if not self.evidence.weights.any():
+            raise errors.NoDraws(
+                "no point of positive density was found on any path",
+                remedy="Give the run more budget, or check that the program can produce the data",
+            )
+
+    def __repr__(self) -> str:
+        return text_summary(self)
+
+    def _repr_html_(self) -> str:
+        return html_summary(self)
+
+
+def _rank(solution: Solution) -> tuple[bool, float, float]:
+    return solution.estimate is None, -solution.log_evidence, -solution.path.log_prior_probability
+
+
+def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
+    path, estimate = solution.path, solution.estimate
+    unknown = estimate is None
+    return {
+        "path": path.description,
+        "weight": np.nan if unknown else weight,
+        "weight_sd": np.nan if unknown else weight_sd,
+        "log_evidence": np.nan if estimate is None else estimate.log_evidence,
+        "log_evidence_sd": np.nan if estimate is None else estimate.log_evidence_sd,
+        "ess": np.nan if estimate is None else estimate.ess,
+        "pareto_k": np.nan if estimate is None else estimate.pareto_k,
+        "r_hat": np.nan if estimate is None else estimate.r_hat,
+        "dim": path.dim,
+        "evaluations": 0 if estimate is None else estimate.evaluations,
+        "visits": solution.visits,
+        "method": "" if estimate is None else estimate.method,
+        "prior_probability": path.prior_probability,
+    }
+
+
+def _takes_two(f: Callable[..., Any]) -> bool:
+    """Whether a function asks for a second argument; one that has a default for it does not."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is p.empty for p in parameters) > 1

@@ -1,0 +1,90 @@
+"""The posterior probability of each value of a discrete site or deterministic."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.combine.draws import named_rows
+from anabranch.combine.solution import Solution
+from anabranch.divide import Path
+from anabranch.divide.interpret import Execution
+
+__all__ = ["names_of", "probability", "unknown"]
+
+
+def probability(solutions: Sequence[Solution], weights: np.ndarray, name: str) -> dict[Any, float]:
+    """The probability of each value, the most probable first; that of None is the share of executions without it."""
+    if not any(name in names_of(solution.path) for solution in solutions):
+        raise unknown(name, solutions)
+    totals: dict[Any, float] = {}
+    for solution, weight in zip(solutions, weights, strict=True):
+        for value, share in _shares(solution, name) if weight > 0 else ():
+            totals[value] = totals.get(value, 0.0) + float(weight * share)
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+
+def names_of(path: Path) -> list[str]:
+    """The sites and deterministics that executions of a path may have."""
+    recordings = [end.recording if isinstance(end, Execution) else end for end in path.ends]
+    return list(dict.fromkeys([*path.addresses, *(name for r in recordings for name in r.deterministics)]))
+
+
+def unknown(name: str, solutions: Sequence[Solution]) -> errors.UnknownName:
+    """The error for a name that no path has, with those that look like it."""
+    names = sorted({each for solution in solutions for each in names_of(solution.path)})
+    near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {', '.join(names[:20])}"
+    return errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
+
+
+def _shares(solution: Solution, name: str) -> Iterator[tuple[Any, float]]:
+    """The values that the name has in a path, each with its share of the path."""
+    path = solution.path
+    site = next((site for site in path.sites if site.name == name), None)
+    if site is not None and not site.discrete:
+        raise _not_discrete(name, path)
+    if site is not None and site.value is not None:
+        yield _key(site.value), 1.0
+        return
+    if name not in names_of(path):
+        yield None, 1.0
+        return
+    weights = solution.weights
+    for rows in named_rows(path, solution.points):
+        share = weights[rows.index]
+        if name not in rows.values:
+            yield None, share.sum()
+            continue
+        values = np.asarray(rows.values[name])
+        if not rows.varies[name]:
+            yield _key(values), share.sum()
+            continue
+        distinct, group = np.unique(values, axis=0, return_inverse=True)
+        if not (_whole(values) or path.dim == 0 or len(distinct) == 1 < len(values)):
+            raise _not_discrete(name, path)
+        for value, total in zip(distinct, np.bincount(group.reshape(-1), share), strict=True):
+            yield _key(value), total
+
+
+def _whole(values: np.ndarray) -> bool:
+    return not np.issubdtype(values.dtype, np.inexact) or bool((values == np.round(values)).all())
+
+
+def _key(value: np.ndarray) -> Any:
+    """A value as Python numbers: an int where it is whole, a tuple for a vector."""
+    if value.ndim:
+        return tuple(_key(part) for part in value)
+    number = value.item()
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _not_discrete(name: str, path: Path) -> errors.NotDiscrete:
+    return errors.NotDiscrete(
+        f"{name!r} takes real values on the path ({path.description}): no single one has a probability",
+        remedy=f"Use expectation(lambda draw: draw[{name!r}] > 0) for that of a range, or draws(n)[{name!r}]",
+    )

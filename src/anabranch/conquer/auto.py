@@ -1,0 +1,227 @@
+"""Auto: the strategy that suits the path, and another when its diagnostics say that it does not.
+
+| the path | first | then, while the diagnostics are poor |
+| --- | --- | --- |
+| finitely many values | `Enumerate`, exact | |
+| few dimensions, few evaluations | a glance, on the host | as below, when there are more evaluations |
+| real coordinates, with a gradient | `ModeMixture` | a mixture fitted to tempered particles; `NUTS` with bridge sampling |
+| real coordinates, no gradient | a mixture fitted to tempered particles | `SMC` |
+| discrete coordinates among them | `SMC` | |
+
+What one method learned is where the next starts. Importance weights, tempering and bridge sampling fail in different
+ways: where their evidences disagree by more than their errors allow, the error reported covers the disagreement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from anabranch.conquer.enumeration import Enumerate
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.glance import glance, glance_cost
+from anabranch.conquer.hmc import NUTS
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.population import broad
+from anabranch.conquer.smc import SMC
+from anabranch.conquer.strategy import Strategy
+from anabranch.conquer.student import StudentMixture, root_of
+from anabranch.conquer.symmetry import find_symmetries, fold
+from anabranch.conquer.target import Target
+from anabranch.divide.support import finite_values
+
+__all__ = ["Auto", "AutoState"]
+
+ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "modes", "particles", "temper", "chains"
+
+_GLANCE_BELOW = 2_000
+"""Evaluations of the first visit below which a path of few dimensions gets a glance, and no compilation."""
+_GLANCE_DIM = 8
+_PATIENCE = 10_000
+"""Evaluations that a method gets before its diagnostics count."""
+_CHAINS_FROM = 10
+"""Dimensions from which on chains are tried, where importance sampling fails."""
+
+
+@dataclass(frozen=True)
+class AutoState:
+    """The method at work, its state, the evaluations it had, and the estimates of those before it."""
+
+    method: str
+    state: Any = None
+    spent: int = 0
+    before: tuple[Estimate, ...] = ()
+    symmetries: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The default strategy: chooses a method for each path, watches it, and escalates.
+
+    Args:
+        modes: the method for real coordinates.
+        tempering: the method that needs nothing of a path.
+        chains: the method for many dimensions.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> from anabranch.conquer import PathTarget
+        >>> def coin(heads):
+        ...     ab.observe("heads", dist.Binomial(10, ab.sample("p", dist.Beta(1.0, 1.0))), heads)
+        >>> target, rng = PathTarget(ab.find_paths(coin, 7).paths[0]), np.random.default_rng(0)
+        >>> state = Auto().advance(target, Auto().start(target, rng), rng, 20_000)
+        >>> estimate = Auto().estimate(target, state)
+        >>> estimate.method, abs(estimate.log_evidence - np.log(1 / 11)) < 3 * estimate.log_evidence_sd < 0.03
+        ('ModeMixture', True)
+    """
+
+    modes: ModeMixture = field(default_factory=ModeMixture)
+    tempering: SMC = field(default_factory=SMC)
+    chains: NUTS = field(default_factory=NUTS)
+
+    def start(self, target: Target, rng: np.random.Generator) -> AutoState:
+        if target.dim == 0 or (target.discrete.all() and _enumerable(target)):
+            return AutoState(ENUMERATE, Enumerate().start(target, rng))
+        if target.discrete.any():
+            return AutoState(TEMPER, self.tempering.start(target, rng))
+        return AutoState(MODES if target.has_gradient else PARTICLES)
+
+    def advance(self, target: Target, state: AutoState, rng: np.random.Generator, evaluations: int) -> AutoState:
+        end = target.evaluations + evaluations
+        while True:
+            left = max(end - target.evaluations, 1)
+            before = target.evaluations
+            state = self._advanced(target, state, rng, left)
+            state = replace(state, spent=state.spent + target.evaluations - before)
+            following = self._next(target, state)
+            if following is not None:
+                state = self._switched(target, state, following)
+            if following is None or end - target.evaluations < _PATIENCE // 4:
+                return state
+
+    def estimate(self, target: Target, state: AutoState) -> Estimate:
+        estimates = [*state.before]
+        if state.state is not None:
+            estimates.append(self._strategy(state.method).estimate(target, state.state))
+        if not estimates:
+            return Estimate.nothing(target.dim, target.evaluations, "Auto")
+        return _reconciled(estimates, target.evaluations)
+
+    # The methods ------------------------------------------------------------------------------------------------
+
+    def _strategy(self, method: str) -> Strategy:
+        strategies: dict[str, Strategy] = {ENUMERATE: Enumerate(), TEMPER: self.tempering, CHAINS: self.chains}
+        return strategies.get(method, self.modes)
+
+    def _advanced(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> AutoState:
+        """Start the method if it has not begun, and go on with it."""
+        if state.method == MODES and state.state is None and left < _GLANCE_BELOW and _fits_glance(target, left):
+            state = replace(state, method=GLANCE)
+        elif state.method == GLANCE and state.spent + left >= 2 * _GLANCE_BELOW:
+            # What a glance was enough for would have been a small share.
+            state = self._switched(target, state, MODES)
+        if state.state is None:
+            before = target.evaluations
+            state = replace(state, state=self._begun(target, state, rng, left))
+            left = max(left - (target.evaluations - before), 100)
+        return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
+
+    def _begun(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> Any:
+        if state.method == GLANCE:
+            return glance(target, rng, self.modes)
+        if state.method == PARTICLES:
+            return self._from_particles(target, rng, left // 2)
+        if state.method == CHAINS and state.before and len(state.before[-1].points):
+            best = max(state.before, key=lambda each: each.ess)
+            points = best.points[rng.choice(len(best.points), 4 * self.chains.chains, p=np.exp(best.log_weights))]
+            return replace(self.chains, initial=points).start(target, rng)
+        return self._strategy(state.method).start(target, rng)
+
+    def _from_particles(self, target: Target, rng: np.random.Generator, evaluations: int) -> ModeMixtureState:
+        """Importance sampling from a mixture fitted to the particles of a tempered population."""
+        swept = self.tempering.advance(target, self.tempering.start(target, rng), rng, evaluations)
+        estimate = self.tempering.estimate(target, swept)
+        if len(estimate.points) < 2 * target.dim:
+            return ModeMixtureState(failed="too few particles survived the tempering")
+        chosen = rng.choice(len(estimate.points), min(len(estimate.points), 2_000), p=np.exp(estimate.log_weights))
+        points = estimate.points[chosen]
+        prior = target.prior(500, rng).points
+        symmetries = find_symmetries(target, points)
+        points = fold(points, symmetries)
+        return self.modes.start_from(_fitted(points, rng), broad(prior if len(prior) > 50 else points), symmetries)
+
+    # When to change them ----------------------------------------------------------------------------------------
+
+    def _next(self, target: Target, state: AutoState) -> str | None:
+        """The method to go over to, if the one at work does badly."""
+        if state.method in (ENUMERATE, TEMPER, CHAINS) or state.state is None:
+            return None
+        failed = bool(state.state.failed)
+        if not failed and (state.spent < _PATIENCE or _is_good(self.modes.estimate(target, state.state))):
+            return None
+        if state.method == GLANCE:
+            return MODES if target.has_gradient else PARTICLES
+        if state.method == MODES:
+            return PARTICLES
+        if target.has_gradient and target.dim >= _CHAINS_FROM and not failed:
+            return CHAINS
+        return TEMPER
+
+    def _switched(self, target: Target, state: AutoState, method: str) -> AutoState:
+        done = self._strategy(state.method).estimate(target, state.state)
+        before = state.before if state.method == GLANCE else (*state.before, done)
+        return AutoState(method, before=before)
+
+
+def _enumerable(target: Target) -> bool:
+    values = finite_values(target.path) if target.dim == target.path.dim else (None,)
+    sizes = [0 if each is None else len(each) for each in values]
+    return all(sizes) and float(np.prod(np.array(sizes, float))) <= Enumerate().most
+
+
+def _fits_glance(target: Target, left: int) -> bool:
+    return target.dim <= _GLANCE_DIM and glance_cost(target.dim) < 0.75 * left
+
+
+def _is_good(estimate: Estimate) -> bool:
+    """Whether importance weights can be trusted."""
+    return estimate.ess > 100 and not estimate.pareto_k > 0.7
+
+
+def _fitted(points: np.ndarray, rng: np.random.Generator, most: int = 12) -> StudentMixture:
+    """A mixture fitted to points: components begin at points far from each other, with a part of the whole scale."""
+    n, d = points.shape
+    size = int(np.clip(n // (10 * (d + 1)), 1, most))
+    scale = np.atleast_2d(np.cov(points.T)) + 1e-12 * np.eye(d)
+    standard = points @ np.linalg.inv(root_of(scale)).T
+    centres = [int(rng.integers(n))]
+    distance = np.full(n, np.inf)
+    for _ in range(size - 1):
+        distance = np.minimum(distance, ((standard - standard[centres[-1]]) ** 2).sum(axis=1))
+        centres.append(int(rng.choice(n, p=distance / distance.sum())) if distance.sum() > 0 else centres[0])
+    roots = np.tile(root_of(scale / size), (size, 1, 1))
+    mixture = StudentMixture(points[centres], roots, np.full(size, 1 / size), np.full(size, 5.0))
+    for _ in range(20):
+        mixture = mixture.refitted(points, np.full(n, 1 / n))
+    return mixture
+
+
+def _reconciled(estimates: list[Estimate], evaluations: int) -> Estimate:
+    """The estimate to believe: weights that can be trusted before anything else, then the smallest error.
+
+    Where another one, with an error of its own that is not large, says something else, the error covers both.
+    """
+    trusted = [each for each in estimates if _is_good(each) or each.log_evidence_sd == 0]
+    usable = [each for each in trusted or estimates if np.isfinite(each.log_evidence)] or estimates
+    best = min(usable, key=lambda each: each.log_evidence_sd)
+    remarks, sd = list(best.remarks), best.log_evidence_sd
+    for other in estimates:
+        gap = abs(other.log_evidence - best.log_evidence)
+        if trusted or other is best or not np.isfinite(gap):
+            continue
+        if gap > 3 * np.hypot(sd, other.log_evidence_sd):
+            remarks.append(f"{best.method} and {other.method} disagree by {gap:.2g} nats about its evidence.")
+            sd = max(sd, gap / 2)
+    return replace(best, log_evidence_sd=sd, evaluations=evaluations, remarks=tuple(remarks))

@@ -1,0 +1,114 @@
+"""What several Markov chains say of themselves (Vehtari, Gelman, Simpson, Carpenter and Bürkner, 2021).
+
+Each chain is split in halves, so that a chain that drifts disagrees with itself, and values are replaced by normal
+scores of their ranks, so that heavy tails do no harm. With W the mean variance within the m halves of length n, and B/n
+the variance of their means,
+
+    R̂ = √((n − 1)/n + B/(n W)),
+
+the larger of the values for the scores and for those of the distances from the median, which compare scales.
+The effective size is m n / τ, with τ = 1 + 2 Σ ρ_t summed over Geyer's initial monotone sequence of pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+__all__ = ["chain_ess", "split_r_hat"]
+
+_FEWEST_STEPS = 4
+
+
+def split_r_hat(chains: np.ndarray) -> float:
+    """The largest rank-normalised split R-hat over the coordinates of chains (N, T, d).
+
+    Near 1 where the chains agree, infinite where each stands still at another place, NaN where there are too few steps
+    to tell or nothing that varies.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> split_r_hat(rng.standard_normal((4, 500, 2))) < 1.01
+        True
+        >>> split_r_hat(rng.standard_normal((4, 500, 2)) + np.arange(4)[:, None, None]) > 1.1
+        True
+    """
+    _check(chains)
+    if chains.shape[1] < _FEWEST_STEPS or chains.shape[2] == 0:
+        return np.nan
+    halves = _split(chains)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    both = np.concatenate([_r_hat(_normal_scores(halves)), _r_hat(_normal_scores(folded))])
+    return float(np.max(both[~np.isnan(both)], initial=-np.inf)) if not np.isnan(both).all() else np.nan
+
+
+def chain_ess(chains: np.ndarray) -> np.ndarray:
+    """The rank-normalised (bulk) effective size of each coordinate of chains (N, T, d): an array (d,).
+
+    NaN where there are too few steps to tell; N T for a coordinate that never varies.
+
+    Example:
+        >>> sizes = chain_ess(np.random.default_rng(0).standard_normal((4, 500, 2)))
+        >>> bool((sizes > 1500).all())
+        True
+    """
+    _check(chains)
+    if chains.shape[1] < _FEWEST_STEPS:
+        return np.full(chains.shape[2], np.nan)
+    scores = _normal_scores(_split(chains))
+    return np.array([_ess(scores[:, :, j]) for j in range(chains.shape[2])])
+
+
+def _check(chains: np.ndarray) -> None:
+    if chains.ndim != 3:
+        raise ValueError(f"chains must have shape (chains, steps, coordinates); got {chains.shape}")
+
+
+def _split(chains: np.ndarray) -> np.ndarray:
+    """Twice as many chains of half the length; of an odd number of steps the middle one goes."""
+    half = chains.shape[1] // 2
+    return np.concatenate([chains[:, :half], chains[:, -half:]])
+
+
+def _normal_scores(chains: np.ndarray) -> np.ndarray:
+    m, n, d = chains.shape
+    ranks = rankdata(chains.reshape(m * n, d), axis=0)
+    return ndtri((ranks - 3 / 8) / (m * n + 1 / 4)).reshape(m, n, d)
+
+
+def _r_hat(chains: np.ndarray) -> np.ndarray:
+    """R̂ of each coordinate."""
+    n = chains.shape[1]
+    within = chains.var(axis=1, ddof=1).mean(axis=0)
+    between = chains.mean(axis=1).var(axis=0, ddof=1)
+    # Scores that are all the same have a variance of rounding errors.
+    within, between = (np.where(variance < 1e-20, 0.0, variance) for variance in (within, between))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt((n - 1) / n + between / within)
+
+
+def _ess(chains: np.ndarray) -> float:
+    """The effective size of one coordinate of chains (m, n)."""
+    m, n = chains.shape
+    covariance = _autocovariance(chains).mean(axis=0)
+    within = covariance[0] * n / (n - 1)
+    total = within * (n - 1) / n + chains.mean(axis=1).var(ddof=1)
+    if total < 1e-20:
+        return float(m * n)
+    correlation = 1 - (within - covariance) / total
+    correlation[0] = 1.0
+    pairs = correlation[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs < 0)
+    pairs = np.minimum.accumulate(pairs[: negative[0]] if len(negative) else pairs)
+    time = -1 + 2 * pairs.sum()
+    # Antithetic chains may be worth more than as many independent draws, but not without limit.
+    return float(m * n / max(time, 1 / np.log10(m * n)))
+
+
+def _autocovariance(chains: np.ndarray) -> np.ndarray:
+    """Of each chain (m, n) at each lag, by the fast Fourier transform."""
+    n = chains.shape[1]
+    centred = chains - chains.mean(axis=1, keepdims=True)
+    spectrum = np.fft.rfft(centred, n=2 * n, axis=1)
+    return np.fft.irfft(np.abs(spectrum) ** 2, n=2 * n, axis=1)[:, :n] / n

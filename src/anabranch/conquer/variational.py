@@ -1,0 +1,238 @@
+"""Variational inference with one guide per path (support decomposition: Reichelt, Ong and Rainforth, 2022).
+
+The guide q is a normal distribution in the path's coordinates, x = m + R ε with ε standard normal. It is trained to
+maximise the bound
+
+    L = E_q[log γ_k(x) − log q(x) | x in the path] + log q(path)  ≤  log Z_k,
+
+the usual ELBO where q does not leave the path, and that of the guide restricted to the path where it does. In the units
+of R, the score s of log q being ε for m and ε εᵀ − 1 for R, its gradient is
+
+    E_q[(Rᵀ ∇ log γ_k + ε) (1, εᵀ)]                    from points that all lie in the path: the reparametrised gradient
+                                                       without its score term (Roeder, Wu and Duvenaud, 2017),
+    Cov(log γ_k − log q, s | in the path)              from points of which some do not: there the bound also depends on
+                                                       where the guide meets the guards, which only the score knows.
+
+Both vanish, with their noise, where the guide is the posterior. To the second ½ E[s | in the path], the gradient of
+½ log q(path), is added: L does not mind how much of the guide lies outside, but the weights below do, whose relative
+variance is about 2 (log Z_k − L) − log q(path). Steps are Adam's, m ← m + R a and R ← R exp(A), so they do not depend
+on the scale of the coordinates.
+
+No guide is the posterior, so the evidence is not the bound: draws from the guide, with tails added, have importance
+weights γ_k/q whose mean is Z_k without bias, whose scatter is its error, and which make the draws a weighted sample of
+the posterior (paper, section 4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.conquer.ascent import climb
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.population import spread_out
+from anabranch.conquer.student import StudentMixture
+from anabranch.conquer.target import Target
+
+__all__ = ["Variational", "VariationalState"]
+
+_FULL_UP_TO = 100
+_STARTS, _CLIMBS = 32, 60
+"""Points of the prior that climb, and for how many steps, to where the guide begins."""
+_NARROW = 0.1
+"""The width of the guide at its beginning, in units of the prior's."""
+_TAILS, _TAIL_FREEDOM = 0.2, 5.0
+"""The share of the draws that come from a Student-t distribution with the guide's scale, and its degrees of freedom."""
+_MEMORY = 0.9
+"""How much of the ELBO reported is that of earlier batches."""
+_TRAINING = 0.8
+"""The share of the evaluations that goes to training while it lasts."""
+_SLICE = 20_000
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class VariationalState:
+    """The guide by now, and draws from it.
+
+    Attributes:
+        mean, root: m and R; no guide (an empty mean) where no point of the path is known.
+        first, second: Adam's averages of the gradient and of its square, a column for m and then those for R.
+        points, log_weights: draws from the guide as it is now.
+        iteration: steps of training so far.
+        elbo: the bound L, averaged over the last batches; minus infinity before training.
+    """
+
+    mean: np.ndarray
+    root: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    points: np.ndarray
+    log_weights: np.ndarray
+    iteration: int = 0
+    elbo: float = -np.inf
+
+
+@dataclass(frozen=True)
+class Variational:
+    """A normal guide trained to the path's posterior, and importance sampling from it.
+
+    Attributes:
+        guide: "full" for one with correlations, "diagonal" for one without; None for full up to 100 coordinates.
+        iterations: steps of training.
+        batch: points of the guide at each of them.
+        rate: the length of Adam's steps at the beginning, in units of the guide's width; it falls to zero.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> from anabranch.conquer.target import PathTarget
+        >>> def program():
+        ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
+        >>> target, rng = PathTarget(ab.find_paths(program).paths[0]), np.random.default_rng(0)
+        >>> strategy = Variational()
+        >>> state = strategy.advance(target, strategy.start(target, rng), rng, 30_000)
+        >>> estimate = strategy.estimate(target, state)
+        >>> exact = -0.25 - 0.5 * np.log(4 * np.pi)
+        >>> abs(estimate.log_evidence - exact) < 3 * estimate.log_evidence_sd < 0.03
+        True
+        >>> abs(state.elbo - exact) < 0.01
+        True
+    """
+
+    guide: Literal["diagonal", "full"] | None = None
+    iterations: int = 400
+    batch: int = 64
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.guide not in ("diagonal", "full", None):
+            raise ValueError(f"guide must be 'diagonal', 'full' or None; got {self.guide!r}")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1; got {self.iterations}")
+        if self.batch < 4:
+            raise ValueError(f"batch must be at least 4 points; got {self.batch}")
+        if not self.rate > 0:
+            raise ValueError(f"rate must be positive; got {self.rate}")
+
+    def start(self, target: Target, rng: np.random.Generator) -> VariationalState:
+        """A narrow guide at the best point that points of the prior climb to."""
+        _check(target)
+        prior = spread_out(target, _STARTS, rng)
+        nothing = np.zeros((0, target.dim)), np.zeros(0)
+        blank = np.zeros((target.dim, target.dim + 1))
+        if not len(prior):
+            return VariationalState(np.zeros(0), np.eye(target.dim), blank, blank, *nothing)
+        spread = prior.std(axis=0)
+        spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+        points, log_density = climb(target, prior[:_STARTS], spread, _CLIMBS)
+        best = points[np.argmax(log_density)]
+        return VariationalState(best, np.diag(_NARROW * spread), blank, blank, *nothing)
+
+    def advance(
+        self, target: Target, state: VariationalState, rng: np.random.Generator, evaluations: int
+    ) -> VariationalState:
+        """Train the guide and draw from it; draws of an earlier guide are dropped."""
+        if not len(state.mean):
+            return self.start(target, rng)
+        limit = target.evaluations + evaluations
+        if state.iteration < self.iterations:
+            state = replace(state, points=state.points[:0], log_weights=state.log_weights[:0])
+        pause = target.evaluations + int(_TRAINING * evaluations)
+        while state.iteration < self.iterations and target.evaluations < pause:
+            state = self._trained(target, state, rng)
+        return _drawn(target, state, rng, max(limit - target.evaluations, self.batch))
+
+    def estimate(self, target: Target, state: VariationalState) -> Estimate:
+        """By importance sampling from the guide; the ELBO is a remark."""
+        if not len(state.mean):
+            remark = "No point of the path was found."
+        elif not len(state.log_weights):
+            remark = "The guide has not been trained yet."
+        else:
+            remark = f"The ELBO of the guide is {state.elbo:.3f}."
+        return Estimate.from_weights(state.points, state.log_weights, target.evaluations, "Variational", [remark])
+
+    def _trained(self, target: Target, state: VariationalState, rng: np.random.Generator) -> VariationalState:
+        """One step of Adam along the gradient of the bound."""
+        noise = rng.standard_normal((self.batch, target.dim))
+        evaluation, slope = target.differentiate(state.mean + noise @ state.root.T)
+        iteration = state.iteration + 1
+        inside = np.isfinite(evaluation.log_density)
+        if inside.sum() < 2:
+            # The guide has grown out of the path.
+            return replace(state, root=0.5 * state.root, iteration=iteration)
+        noise, slope = noise[inside], slope[inside] @ state.root
+        log_ratio = evaluation.log_density[inside] - _log_normal(noise, state.root)
+        gradient = _reparametrised(noise, slope) if inside.all() else _by_score(noise, log_ratio)
+        # In the guide's units a gradient beyond one only says that the guide is far off. Adam would remember it.
+        gradient = np.clip(gradient, -1, 1)
+        first, second = 0.9 * state.first + 0.1 * gradient, 0.99 * state.second + 0.01 * gradient**2
+        step = (first / (1 - 0.9**iteration)) / (np.sqrt(second / (1 - 0.99**iteration)) + _TINY)
+        step *= self.rate * (1 - state.iteration / self.iterations)
+        bound = float(log_ratio.mean() + np.log(inside.mean()))
+        return replace(
+            state,
+            mean=state.mean + state.root @ step[:, 0],
+            root=state.root @ _factor(step[:, 1:], self._full(target.dim)),
+            first=first,
+            second=second,
+            iteration=iteration,
+            elbo=bound if iteration == 1 else _MEMORY * state.elbo + (1 - _MEMORY) * bound,
+        )
+
+    def _full(self, dim: int) -> bool:
+        return dim <= _FULL_UP_TO if self.guide is None else self.guide == "full"
+
+
+def _check(target: Target) -> None:
+    """Raise `StrategyCannotRun` unless there is a gradient in every coordinate."""
+    if target.dim == 0:
+        reason, other = "has no coordinates", "Enumerate"
+    elif target.discrete.any():
+        reason, other = "has discrete coordinates", "SMC or RandomWalk"
+    elif not target.has_gradient:
+        reason, other = "has no gradient", "SMC or RandomWalk"
+    else:
+        return
+    raise errors.StrategyCannotRun(
+        f"Variational: the path ({target.path.description}) {reason}", remedy=f"Use {other} for this path, or Auto"
+    )
+
+
+def _log_normal(noise: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """log q at the points with this noise ε."""
+    constant = 0.5 * noise.shape[1] * np.log(2 * np.pi) + np.log(np.diag(root)).sum()
+    return -0.5 * (noise**2).sum(axis=1) - constant
+
+
+def _reparametrised(noise: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """The gradient for m (first column) and R, in its units, from the slope of log γ in these units."""
+    path = slope + noise
+    return np.column_stack([path.mean(axis=0), path.T @ noise / len(noise)])
+
+
+def _by_score(noise: np.ndarray, log_ratio: np.ndarray) -> np.ndarray:
+    """The same from the covariance of the log ratio with the score, and half of the gradient of log q(path)."""
+    gain = (log_ratio - log_ratio.mean()) / (len(noise) - 1) + 0.5 / len(noise)
+    return np.column_stack([gain @ noise, (noise * gain[:, None]).T @ noise - 0.5 * np.eye(noise.shape[1])])
+
+
+def _factor(step: np.ndarray, full: bool) -> np.ndarray:
+    """The lower triangular matrix that R is multiplied by: the exponential of the diagonal, and what is below it."""
+    # Each entry of a row moves the same coordinate, so that all of them together should not move it by more than one.
+    below = np.tril(step, -1) / np.sqrt(len(step)) if full else 0.0
+    return np.diag(np.exp(np.diag(step))) + below
+
+
+def _drawn(target: Target, state: VariationalState, rng: np.random.Generator, n: int) -> VariationalState:
+    """n more weighted draws from the guide with tails added."""
+    twice = np.stack([state.mean] * 2), np.stack([state.root] * 2)
+    proposal = StudentMixture(*twice, np.array([1 - _TAILS, _TAILS]), np.array([np.inf, _TAIL_FREEDOM]))
+    points, log_weights = [state.points], [state.log_weights]
+    for size in np.diff(np.append(np.arange(0, n, _SLICE), n)):
+        points.append(proposal.draw(int(size), rng))
+        log_weights.append(target.evaluate(points[-1]).log_density - proposal.log_density(points[-1]))
+    return replace(state, points=np.concatenate(points), log_weights=np.concatenate(log_weights))

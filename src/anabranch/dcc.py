@@ -1,0 +1,309 @@
+"""Divide, Conquer, and Combine: the loop that joins the stages (paper, section 4 and appendix B).
+
+    divide      execute the program from its prior, T_0 times: the first paths
+    repeat      choose the paths that get the next share of the evaluations          (allocate)
+                spend it on them, all at once                                       (conquer)
+                propose from where they are, and remember every path that this finds (divide)
+    combine     Ẑ = Σ Ẑ_k, and the draws of each path with the weight Ẑ_k/Ẑ
+
+A round has a fixed number of allocations, all chosen before any of them runs, and every task draws from a generator of
+its own, seeded by the path and the visit: the answer does not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.allocate import UCB, Allocator, Arm, Entry, Ledger
+from anabranch.combine import Posterior, Run, Solution
+from anabranch.conquer import Auto, Estimate, RandomWalk, Strategy
+from anabranch.conquer.marginal import sum_out
+from anabranch.divide import Division
+from anabranch.divide.discover import neighbours, propose
+from anabranch.limits import Limits
+from anabranch.report.progress import Progress
+
+__all__ = ["DCC"]
+
+logger = logging.getLogger("anabranch")
+
+_HEAVY = 1e-4
+"""Weight from which on the paths around a path are looked for."""
+_MANY = 100
+"""Paths looked at, from which on more are looked at only while that finds mass."""
+
+
+@dataclass(frozen=True)
+class DCC:
+    """Divide, Conquer, and Combine. The settings are for those who want to know; the default has nothing to configure.
+
+    Args:
+        strategy: how a path is solved.
+        allocator: which paths get the next share of the evaluations.
+        executions: T_0, executions from the prior that find the first paths.
+        proposals: global proposals from each path that was visited in a round.
+        systematic: whether all the paths around one with mass are looked for, beside what the proposals find.
+        threshold: C_0, how often a path must be proposed before it is given any evaluations.
+        most_active: paths that are given evaluations, at most.
+        allocations: of a round.
+        share: evaluations of an allocation.
+        first_share: evaluations of the first one on a path; by default what the budget allows for all of them.
+        summed: discrete variables are summed out of a path if that takes at most this many evaluations for a point.
+
+    Example:
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.DCC(executions=100), budget=50_000)
+        >>> round(posterior.log_evidence, 1)
+        -5.8
+    """
+
+    strategy: Strategy = field(default_factory=Auto)
+    allocator: Allocator = field(default_factory=UCB)
+    executions: int = 1_000
+    proposals: int = 100
+    systematic: bool = True
+    threshold: int = 1
+    most_active: int | None = None
+    allocations: int = 16
+    share: int = 5_000
+    first_share: int | None = None
+    summed: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("executions", "allocations", "share", "threshold"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("proposals", "summed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+
+    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
+        """Find paths, solve them, and join the answers, until a limit is reached."""
+        search = _Search(self, division, limits, seed, progress)
+        with ThreadPoolExecutor(workers, thread_name_prefix="anabranch") as pool:
+            stopped = search.go(pool)
+        return search.posterior(stopped)
+
+
+class _Search:
+    """One run: the division, the ledger, and what is left of the limits."""
+
+    def __init__(self, settings: DCC, division: Division, limits: Limits, seed: int, progress: Progress) -> None:
+        self.settings, self.division, self.limits, self.seed, self.progress = settings, division, limits, seed, progress
+        self.ledger = Ledger()
+        self.executions = settings.executions
+        self.rounds = 0
+        self.gains: list[float] = []  # by how much each round of first looks raised log Ẑ
+        self.ledger.update(division, division.explore(settings.executions, seed))
+
+    def go(self, pool: ThreadPoolExecutor) -> str:
+        """Rounds, until there is a reason to stop, which is returned."""
+        try:
+            while True:
+                chosen = self.choose()
+                if not chosen:
+                    return "Nothing was left to do: every path found is solved exactly or has no mass."
+                self.conquer(chosen, pool)
+                self.discover([entry for entry, _ in chosen])
+                self.rounds += 1
+                self.show()
+                if reason := self.limits.exceeded(self.ledger.evaluations) or self.is_settled():
+                    return reason
+        except KeyboardInterrupt:
+            if not self.ledger.solved:
+                raise
+            return "It was interrupted; what had been computed by then is kept."
+
+    # Allocate ---------------------------------------------------------------------------------------------------
+
+    def choose(self) -> list[tuple[Entry, int]]:
+        """The paths of the next round, each with its evaluations: first looks before anything else."""
+        fresh = self.to_look_at()
+        left = max(self.limits.budget - self.ledger.evaluations, 1)
+        if fresh:
+            share = self.settings.first_share or int(
+                np.clip(self.limits.budget // (2 * max(len(self.ledger), 1)), 300, 20_000)
+            )
+            return [(entry, min(share, left)) for entry in fresh[: self.settings.allocations]]
+        entries = [entry for entry in self.ledger.solved if not entry.gave_up]
+        arms = [Arm(entry.visits, entry.estimate) for entry in entries]
+        rng = np.random.default_rng((self.seed, 0, self.rounds))
+        times: dict[int, int] = {}
+        for index in self.allocator_choice(arms, rng):
+            times[index] = times.get(index, 0) + 1
+        share = min(self.settings.share, max(left // max(sum(times.values()), 1), 1))
+        return [(entries[index], count * share) for index, count in times.items()]
+
+    def allocator_choice(self, arms: Sequence[Arm], rng: np.random.Generator) -> list[int]:
+        return self.settings.allocator.choose(arms, self.settings.allocations, rng) if arms else []
+
+    def to_look_at(self) -> list[Entry]:
+        """The paths never visited that should be, the most promising first: those proposed from where the mass is."""
+        fresh = [entry for entry in self.ledger if entry.visits == 0 and self.is_active(entry)]
+        if len(self.ledger) > _MANY and self.looking_is_in_vain():
+            return []
+        return sorted(fresh, key=lambda each: (-each.parent, -each.path.log_prior_probability, each.number))
+
+    def is_active(self, entry: Entry) -> bool:
+        return entry.proposed >= self.settings.threshold or entry.path.log_prior_probability > -np.inf
+
+    def looking_is_in_vain(self) -> bool:
+        """Whether the last rounds of first looks found nothing, out of many."""
+        tolerance = self.limits.tolerance or 0.005
+        looked = sum(1 for entry in self.ledger if entry.visits)
+        return looked > _MANY and len(self.gains) > 4 and sum(self.gains[-4:]) < tolerance / 5
+
+    # Conquer ----------------------------------------------------------------------------------------------------
+
+    def conquer(self, chosen: Sequence[tuple[Entry, int]], pool: ThreadPoolExecutor) -> None:
+        """Spend the evaluations, on all the chosen paths at once."""
+        before = self.ledger.log_evidence
+        looks = all(entry.visits == 0 for entry, _ in chosen)
+        for entry, (target, state, estimate, gave_up) in zip(
+            (entry for entry, _ in chosen), pool.map(self.visit, *zip(*chosen, strict=True)), strict=True
+        ):
+            entry.target, entry.state, entry.gave_up = target, state, gave_up
+            entry.estimate = estimate
+            entry.visits += 1
+        self.check_some_solved()
+        if looks:
+            after = self.ledger.log_evidence
+            self.gains.append(after - before if np.isfinite(before) and np.isfinite(after) else np.inf)
+
+    def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str]:
+        """One allocation. What goes wrong on one path must not lose what is known of the others."""
+        rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits))
+        strategy, target, state = self.settings.strategy, entry.target, entry.state
+        try:
+            if state is None:
+                if self.settings.summed:
+                    target = sum_out(target, self.settings.summed)
+                state = strategy.start(target, rng)
+            state = strategy.advance(target, state, rng, evaluations)
+            return target, state, strategy.estimate(target, state), ""
+        except (errors.AnabranchError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            logger.warning("the path (%s) was given up: %s", entry.path.description, error)
+            kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
+            remark = f"It was given up: {error}"
+            return target, state, replace(kept, remarks=(*kept.remarks, remark)), remark
+
+    def check_some_solved(self) -> None:
+        solved = self.ledger.solved
+        if solved and all(entry.gave_up for entry in solved) and len(solved) == len(self.ledger):
+            raise errors.StrategyCannotRun(
+                f"no path could be solved; the first ({solved[0].path.description}): {solved[0].gave_up}",
+                remedy="Leave the choice of the strategy to Auto, the default",
+            )
+
+    # Divide -----------------------------------------------------------------------------------------------------
+
+    def discover(self, visited: Sequence[Entry]) -> None:
+        """Propose from the paths just visited, and look around those with mass."""
+        best = max((entry.log_evidence for entry in self.ledger.solved), default=-np.inf)
+        for entry in visited:
+            if entry.path is not self.division.by_signature.get(entry.path.signature):
+                continue  # the program took another form meanwhile
+            weight = self.ledger.weight(entry)
+            rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 1))
+            points = self.states(entry, rng)
+            if self.settings.proposals and len(points) and (weight > _HEAVY or entry.log_evidence == best):
+                self.remember(entry, weight, propose(self.division, entry.path, points, rng))
+        if self.settings.systematic:
+            self.look_around()
+
+    def look_around(self) -> None:
+        """Find the paths around every path with mass, once."""
+        for entry in list(self.ledger):
+            weight = self.ledger.weight(entry)
+            if entry.expanded or weight < _HEAVY or entry.path is not self.division.by_signature.get(
+                entry.path.signature
+            ):  # fmt: skip
+                continue
+            entry.expanded = True
+            rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 2))
+            self.remember(entry, weight, neighbours(self.division, entry.path, self.states(entry, rng), rng))
+
+    def states(self, entry: Entry, rng: np.random.Generator) -> np.ndarray:
+        """Some draws of a path, from which to propose, in its own coordinates."""
+        estimate = entry.estimate
+        if estimate is None or not len(estimate.points):
+            return np.zeros((0, entry.path.dim))
+        weights = np.exp(estimate.log_weights)
+        chosen = rng.choice(len(weights), self.settings.proposals or 20, p=weights / weights.sum())
+        return entry.target.executions(estimate.points[chosen], rng)
+
+    def remember(self, entry: Entry, weight: float, proposals: Any) -> None:
+        """Count what was proposed, and enter what is new."""
+        self.executions += sum(proposals.counts.values())
+        self.ledger.update(self.division, proposals.arrivals)
+        for signature, count in proposals.counts.items():
+            found = self.ledger.entries.get(signature)
+            if found is not None and found is not entry:
+                found.proposed += count
+                found.parent = max(found.parent, weight)
+
+    # When to stop -----------------------------------------------------------------------------------------------
+
+    def is_settled(self) -> str:
+        """Why the answer is good enough, or nothing."""
+        tolerance = self.limits.tolerance
+        if tolerance is None or self.to_look_at() or not np.isfinite(self.ledger.log_evidence):
+            return ""
+        posterior = self.posterior("")
+        if posterior.log_evidence_sd > tolerance or posterior.paths["weight_sd"].max() > tolerance:
+            return ""
+        return f"log Z and the weights of the paths are known to {tolerance:g}."
+
+    # Combine ----------------------------------------------------------------------------------------------------
+
+    def posterior(self, stopped: str) -> Posterior:
+        """What is known by now."""
+        solutions = [Solution(entry.path, self.in_own_coordinates(entry), entry.visits) for entry in self.ledger]
+        run = Run(
+            stopped=stopped,
+            evaluations=self.ledger.evaluations,
+            executions=self.executions,
+            seconds=self.limits.elapsed,
+            seed=self.seed,
+            explored=self.division.explored,
+            remainder=self.division.remainder,
+            settings=repr(self.settings),
+        )
+        return Posterior(self.division.program, solutions, run)
+
+    def in_own_coordinates(self, entry: Entry) -> Estimate | None:
+        """The estimate with what was summed out of its draws drawn."""
+        estimate = entry.estimate
+        if estimate is None or estimate.points.shape[1] == entry.path.dim:
+            return estimate
+        rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 3))
+        n = min(len(estimate.points), 4_000)
+        if n == 0:
+            return replace(estimate, points=np.zeros((0, entry.path.dim)))
+        weights = np.exp(estimate.log_weights)
+        chosen = rng.choice(len(weights), n, p=weights / weights.sum())
+        points = entry.target.executions(estimate.points[chosen], rng)
+        return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
+
+    def show(self) -> None:
+        """Tell the progress display."""
+        total = self.ledger.log_evidence
+        weights = [(self.ledger.weight(e), e.estimate.log_evidence_sd) for e in self.ledger.solved if e.estimate]
+        sd = float(np.sqrt(sum((w * s) ** 2 for w, s in weights if w > 0)))
+        self.progress.update(
+            found=len(self.ledger),
+            active=len(self.ledger.solved),
+            log_evidence=total,
+            log_evidence_sd=sd,
+            evaluations=self.ledger.evaluations,
+            budget=self.limits.budget,
+        )

@@ -1,0 +1,278 @@
+"""Discover more paths while inference runs (paper, section 6.2 and appendix E).
+
+A global proposal takes an execution x of a known path, changes the value of one of its sites, keeps the others as far
+as they exist where that leads and fit there, and draws the rest from the prior (random-walk Metropolis-Hastings on
+traces). A path that is proposed is remembered whether or not the move would be accepted:
+
+    x ~ path k,   i ~ the sites of k that decisions depend on,   x_i' ~ q_i(· | x_i),   x' = run with x_i', x_-i
+    C_k' ← C_k' + 1 for the path k' that x' takes
+
+A change of any other site would lead back to the same path. The moves q_i are many, and of many sizes, since none of
+them is ever rejected: whole numbers are stepped, halved and doubled, so that a path far from the prior is a few
+generations away; reals are moved in unconstrained coordinates.
+
+`propose` does this at random from many executions, `neighbours` takes every near value of every fixed site in turn.
+Each sends its proposals through the tree in one batch: where all is known, no Python runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+
+from anabranch.divide.division import Division, Executions
+from anabranch.divide.graph import Node
+from anabranch.divide.internals import as_input
+from anabranch.divide.path import Path
+from anabranch.divide.recording import Recording, Site
+from anabranch.divide.simulate import Given
+
+__all__ = ["Proposals", "known_points", "neighbours", "propose"]
+
+FROM_PRIOR = 0.25
+"""The share of proposals that draw the chosen site from its prior; so every path can be proposed in some generation."""
+FEW_VALUES = 20
+"""A site with no more values than this is changed to any of them."""
+LARGEST = 2.0**53
+"""Whole numbers beyond it are not proposed: not all of them are doubles."""
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Where proposals led.
+
+    Attributes:
+        arrivals: the executions proposed, by the path they took; several groups may have the same path.
+        counts: how many were proposed into each path, C_k, by the path's signature.
+        new: the paths that were not known before.
+    """
+
+    arrivals: list[Executions] = field(default_factory=list)
+    counts: dict[Any, int] = field(default_factory=dict)
+    new: list[Path] = field(default_factory=list)
+
+
+def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.Generator) -> Proposals:
+    """One proposal from each point of a path: one of the sites that decisions depend on is changed at random.
+
+    Example:
+        >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
+        >>> def count():
+        ...     for k in range(ab.sample("n", dist.Poisson(90.0))):
+        ...         ab.sample(f"x{k}", dist.Normal(0.0, 1.0))
+        >>> division = ab.find_paths(count, executions=5)
+        >>> smallest = min(division.paths, key=lambda path: path.dim)
+        >>> proposals = propose(division, smallest, smallest.prior(20).points, np.random.default_rng(0))
+        >>> sum(proposals.counts.values())
+        20
+        >>> min(path.dim for path in proposals.new) < smallest.dim
+        True
+    """
+    groups = _deciding(path)
+    if not len(points) or not groups:
+        return Proposals()
+    draft = _Draft(path.values(points))
+    # Half of the proposals change a fixed site even where guards depend on many more reals.
+    group = rng.integers(len(groups), size=len(points))
+    number = np.array([len(sites) for sites in groups])[group]
+    chosen = (number * rng.random(len(points))).astype(int)
+    for g, sites in enumerate(groups):
+        for i, site in enumerate(sites):
+            rows = np.flatnonzero((group == g) & (chosen == i))
+            if len(rows):
+                _change(draft, site, rows, _spread(path, site, points), rng)
+    return _send(division, draft, rng)
+
+
+def neighbours(
+    division: Division, path: Path, points: np.ndarray, rng: np.random.Generator, most: int = 200
+) -> Proposals:
+    """Every value near that of each fixed site, one at a time: the paths around this one.
+
+    The other sites have the values of some of the points; without any, they are drawn from the prior. Where there are
+    more than `most` such changes, as many are taken at random.
+    """
+    if most < 1:
+        raise ValueError(f"most must be at least 1; got {most}")
+    changes = [(site, *change) for site in _fixed(path) for change in _near(site)]
+    if len(changes) > most:
+        changes = [changes[i] for i in np.sort(rng.choice(len(changes), most, replace=False))]
+    if not changes:
+        return Proposals()
+    draft = _Draft(_some_values(path, points, len(changes), rng))
+    for row, (site, entry, value) in enumerate(changes):
+        draft.flat(site)[row, entry] = value
+    return _send(division, draft, rng)
+
+
+def known_points(executions: Executions) -> np.ndarray:
+    """The executions as points of the path they took; those that have no finite coordinates are left out."""
+    if executions.path is None:
+        return np.zeros((0, 0))
+    points = executions.path.coordinates(executions.values())
+    return points[np.isfinite(points).all(axis=1)]
+
+
+# Which sites ----------------------------------------------------------------------------------------------------------
+
+
+def _fixed(path: Path) -> list[Site]:
+    return [site for site in path.recording.sites if site.fixed is not None]
+
+
+def _deciding(path: Path) -> list[list[Site]]:
+    """The fixed sites, and the variables that guards depend on; what the interpreter asks of reals is not known."""
+    guarding: set[int] = set()
+    for end in path.ends:
+        guarding |= _guarding(end) if isinstance(end, Recording) else set(range(len(path.sites)))
+    variables = [site for site in path.recording.sites if site.fixed is None and site.index in guarding]
+    return [group for group in (_fixed(path), variables) if group]
+
+
+def _guarding(recording: Recording) -> set[int]:
+    nodes = [decision.node for decision in recording.decisions if decision.node is not None]
+    steps = recording.trace.graph.schedule(nodes, {}, recording.drawn_from)
+    return {step.index for step in steps if isinstance(step, Site)}
+
+
+# What is sent ---------------------------------------------------------------------------------------------------------
+
+
+class _Draft:
+    """The values of proposals, one row each: to be changed, then sent."""
+
+    def __init__(self, values: dict[str, np.ndarray]) -> None:
+        self.values = {name: np.array(value) for name, value in values.items()}
+        self.size = len(next(iter(self.values.values())))
+        self.present: dict[str, np.ndarray] = {}
+        self.steps: dict[str, np.ndarray] = {}
+
+    def flat(self, site: Site) -> np.ndarray:
+        """A view of a site's values with one column for each entry."""
+        return self.values[site.name].reshape(self.size, -1)
+
+    def leave_to_prior(self, site: Site, rows: np.ndarray) -> None:
+        self.present.setdefault(site.name, np.ones(self.size, bool))[rows] = False
+
+    def move(self, site: Site, rows: np.ndarray, steps: np.ndarray) -> None:
+        shape = (self.size, *site.unconstrained_shape)
+        self.steps.setdefault(site.name, np.zeros(shape))[rows] = steps.reshape(-1, *shape[1:])
+
+
+def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Values at points chosen at random, each as seldom as can be; of the fixed sites alone if there are no points."""
+    if not len(points):
+        return {site.name: np.stack([site.fixed] * n) for site in _fixed(path) if site.fixed is not None}
+    values = path.values(points[rng.permutation(len(points))[:n]])
+    row = np.resize(np.arange(min(n, len(points))), n)
+    return {name: value[row] for name, value in values.items()}
+
+
+def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Proposals:
+    # By signature, for a division may start again in another form and have new objects for old paths.
+    before = set(division.by_signature)
+    given = Given(draft.values, draft.present, draft.steps, redraw_outside=True)
+    arrivals = division.send(given, draft.size, seed=int(rng.integers(2**62)))
+    counts: Counter[Any] = Counter()
+    for executions in arrivals:
+        if executions.path is not None:
+            counts[executions.path.signature] += len(executions.members)
+    new = [path for signature, path in division.by_signature.items() if signature not in before]
+    return Proposals(arrivals, dict(counts), new)
+
+
+# Moves ----------------------------------------------------------------------------------------------------------------
+
+
+def _change(draft: _Draft, site: Site, rows: np.ndarray, spread: np.ndarray, rng: np.random.Generator) -> None:
+    """Propose another value of a site in some of the rows."""
+    from_prior = rng.random(len(rows)) < FROM_PRIOR
+    draft.leave_to_prior(site, rows[from_prior])
+    rows = rows[~from_prior]
+    if site.discrete:
+        _move_whole(draft.flat(site), rows, _bounds(site), rng)
+    else:
+        draft.move(site, rows, _real_steps(len(rows), spread, rng))
+
+
+def _spread(path: Path, site: Site, points: np.ndarray) -> np.ndarray:
+    """The standard deviation of each coordinate of a site; one where it says nothing."""
+    columns = path.sites[site.index].columns
+    spread = points[:, columns].std(axis=0) if columns is not None else np.ones(0)
+    return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+
+
+def _real_steps(n: int, spread: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Normal steps of all coordinates of a site or of one, at scales around the spread of the points, or around one."""
+    scale = 10.0 ** rng.uniform(-2, 1, (n, 1)) * np.where(rng.random((n, 1)) < 0.5, spread, 1.0)
+    one = np.arange(len(spread)) == rng.integers(max(len(spread), 1), size=(n, 1))
+    return scale * rng.standard_normal((n, len(spread))) * (one | (rng.random((n, 1)) < 0.5))
+
+
+def _move_whole(
+    values: np.ndarray, rows: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
+) -> None:
+    """Change one entry of a discrete site in each row: to any value where they are few, else nearby or by a factor."""
+    if not values.shape[1]:
+        return
+    entry = rng.integers(values.shape[1], size=len(rows))
+    old, low, high = values[rows, entry].astype(float), bounds[0][entry], bounds[1][entry]
+    anywhere = high - low < FEW_VALUES
+    anywhere |= np.isfinite(high - low) & (rng.random(len(rows)) < 1 / 3)
+    new = np.where(rng.random(len(rows)) < 0.5, _stepped(old, rng), _scaled(old, rng))
+    new = np.clip(np.where(new == old, old + 1, new), np.maximum(low, -LARGEST), np.minimum(high, LARGEST))
+    new[anywhere] = _any_other(old[anywhere], low[anywhere], high[anywhere], rng)
+    values[rows, entry] = new
+
+
+def _stepped(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A step of one or a few mostly, of a hundred at times: geometric, its rate of any size."""
+    return old + rng.choice([-1, 1], len(old)) * rng.geometric(10.0 ** rng.uniform(-2, 0, len(old)))
+
+
+def _scaled(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Halved, doubled, or by any factor between; upwards at most twice, for more sites cost more to run."""
+    half_or_twice = rng.choice([0.5, 2.0], len(old))
+    factor = np.exp(rng.uniform(np.log(1 / 20), np.log(2), len(old)))
+    return np.round(old * np.where(rng.random(len(old)) < 0.5, half_or_twice, factor))
+
+
+def _any_other(old: np.ndarray, low: np.ndarray, high: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each of the other values of a finite support with the same probability."""
+    shift = np.ceil(rng.random(len(old)) * (high - low))
+    return low + (old - low + shift) % (high - low + 1)
+
+
+def _near(site: Site) -> Iterator[tuple[int, int]]:
+    """Each entry of a fixed site with each of the other values near it."""
+    assert site.fixed is not None
+    for entry, (value, low, high) in enumerate(zip(site.fixed.reshape(-1).tolist(), *_bounds(site), strict=True)):
+        near = [value - 1, value + 1, value - 2, value + 2, value // 2, 2 * value]
+        if np.isfinite(high - low):
+            first = max(low, min(value - FEW_VALUES // 2, high - FEW_VALUES))
+            near = list(range(int(first), int(first) + FEW_VALUES + 1))
+        for other in dict.fromkeys(near):
+            if other != value and low <= other <= high:
+                yield entry, other
+
+
+def _bounds(site: Site) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest value of each entry of a discrete site, infinite where they are not known."""
+    support = site.distribution.support
+    while isinstance(support, dist.constraints.independent):
+        support = support.base_constraint
+    if support is dist.constraints.boolean:
+        return _bound(0, site), _bound(1, site)
+    low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
+    return _bound(low, site, -np.inf), _bound(high, site, np.inf)
+
+
+def _bound(value: Any, site: Site, otherwise: float = 0.0) -> np.ndarray:
+    value = as_input(value)
+    known = value is not None and not isinstance(value, Node)
+    return np.broadcast_to(np.asarray(value if known else otherwise, float), site.shape).reshape(-1)

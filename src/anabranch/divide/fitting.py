@@ -1,0 +1,82 @@
+"""What a site makes of a value that it is given: whether it can have it, and where a step from it leads.
+
+Both depend on the distribution's parameters, which differ from one execution of a batch to the next. They are therefore
+functions of the parameters, made once for all sites of one form and evaluated on the host over the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+
+from anabranch.divide import host
+from anabranch.divide.internals import inside
+from anabranch.divide.recording import Site
+from anabranch.divide.terms import support_holds
+
+__all__ = ["can_have", "moved"]
+
+_functions: dict[Any, Any] = {}
+
+
+def can_have(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Which of the values, one for each execution, are in the support and, if discrete, have a probability."""
+    try:
+        return _over_batch(_is_possible, site, parameters, values)
+    except jax.errors.JAXTypeError:
+        # A distribution of the user's own whose support takes Python decisions: nothing can be said against the value.
+        return np.ones(len(values), bool)
+
+
+def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The values of a continuous site, each after a step in its unconstrained coordinates."""
+    return _over_batch(_moved, site, parameters, values, steps)
+
+
+def _is_possible(distribution: Any, value: Any) -> Any:
+    while isinstance(distribution, dist.MaskedDistribution):  # a mask changes the density, not what can be drawn
+        distribution = distribution.base_dist
+    holds = jnp.all(support_holds(distribution, value))
+    if distribution.support.is_discrete:
+        holds = holds & jnp.all(distribution.log_prob(value) > -jnp.inf)
+    return holds
+
+
+def _moved(distribution: Any, value: Any, step: Any) -> Any:
+    transform = biject_to(distribution.support)
+    return transform(transform.inv(value) + step)
+
+
+def _over_batch(
+    function: Callable[..., Any], site: Site, parameters: Sequence[np.ndarray], *values: np.ndarray
+) -> np.ndarray:
+    """A function of a distribution and of values, for each execution."""
+    arrays = [*values, *parameters]
+    [result] = host.evaluate_jaxpr(_recorded(function, site, arrays, len(values)), arrays)
+    n = len(values[0])
+    return result if len(result) == n else np.repeat(result, n, axis=0)
+
+
+def _recorded(function: Callable[..., Any], site: Site, arrays: Sequence[np.ndarray], count: int) -> Any:
+    """The function as a jaxpr of the values, of which there are `count`, and of the distribution's parameters."""
+    key: Any = (function, site._flat[1], tuple((a.shape[1:], a.dtype) for a in arrays))
+    try:
+        kept = _functions.get(key)
+    except (TypeError, ValueError):  # what else the distribution holds cannot be compared
+        key, kept = None, None
+    if kept is None:
+        with inside():
+            kept = jax.make_jaxpr(lambda *args: function(site.with_parameters(args[count:]), *args[:count]))(
+                *[jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
+            )
+        if key is not None:
+            if len(_functions) >= 1000:
+                _functions.clear()
+            _functions[key] = kept
+    return kept

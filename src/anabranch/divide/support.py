@@ -1,0 +1,111 @@
+"""What a path's sites say of themselves without evaluation: which values a discrete coordinate can have, and whether
+prior draws follow the density."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from anabranch.divide.graph import Node
+from anabranch.divide.internals import as_input
+from anabranch.divide.interpret import Execution
+from anabranch.divide.path import Path
+from anabranch.divide.recording import Recording, Site
+
+__all__ = ["finite_values", "prior_is_sampled"]
+
+
+def finite_values(path: Path) -> tuple[range | None, ...]:
+    """For each coordinate of a path the whole numbers outside which it has no mass.
+
+    None where the coordinate is continuous, has infinitely many values, or has values that depend on other random
+    values. In a path that is run by the interpreter they may always do so.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def program():
+        ...     ab.sample("x", dist.Normal(0.0, 1.0))
+        ...     ab.sample("n", dist.Binomial(5, 0.5))
+        ...     ab.sample("k", dist.Poisson(1.0))
+        >>> finite_values(ab.find_paths(program, executions=1).paths[0])
+        (None, range(0, 6), None)
+    """
+    if path.interpreted:
+        return (None,) * path.dim
+    by_sequence = [_values_in(end) for end in path.ends if isinstance(end, Recording)]
+    return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
+
+
+def prior_is_sampled(path: Path) -> bool:
+    """Whether `path.prior` draws from the density that `log_prior` states.
+
+    It does not where a site is improper, or where a mask or a scale takes part of it out of the density.
+    """
+    for end in path.ends:
+        recording = end.recording if isinstance(end, Execution) else end
+        for site in recording.free:
+            if site.scale is not None or site.sampled_from is not site.distribution or _is_improper(site.distribution):
+                return False
+    return True
+
+
+def _values_in(recording: Recording) -> tuple[range | None, ...]:
+    """The values of every coordinate, in one decision sequence."""
+    return tuple(values for site in recording.free for values in _values_of(site))
+
+
+def _values_of(site: Site) -> list[range | None]:
+    """The values of every coordinate of a site."""
+    size = int(np.prod(site.unconstrained_shape))
+    # What is masked has mass outside the support, too.
+    bounds = _bounds(site.distribution.support) if site.discrete and site.sampled_from is site.distribution else None
+    if bounds is None:
+        return [None] * size
+    lower, upper = (_spread(bound, site) for bound in bounds)
+    return [range(low, high + 1) for low, high in zip(lower, upper, strict=True)]
+
+
+def _bounds(support: constraints.Constraint) -> tuple[np.ndarray, np.ndarray] | None:
+    """The least and the greatest value, each an array that broadcasts with the site; None if they are not known."""
+    event = 0
+    while isinstance(support, type(constraints.independent(constraints.boolean, 1))):
+        support = support.base_constraint
+    if support is constraints.boolean:
+        return np.array(0), np.array(1)
+    if isinstance(support, type(constraints.multinomial(1))):
+        bounds, event = (0, as_input(support.upper_bound)), 1
+    elif isinstance(support, type(constraints.integer_interval(0, 1))):
+        bounds = as_input(support.lower_bound), as_input(support.upper_bound)
+    else:
+        return None
+    if any(isinstance(bound, Node) for bound in bounds):
+        return None
+    lower, upper = (np.asarray(bound)[(..., *[None] * event)] for bound in bounds)
+    return lower, upper
+
+
+def _spread(bound: np.ndarray, site: Site) -> list[int]:
+    return [int(value) for value in np.broadcast_to(bound, site.shape).reshape(-1)]
+
+
+def _union(ranges: tuple[range | None, ...]) -> range | None:
+    """Values that contain those of every decision sequence; None if one of them has no bound."""
+    known = [values for values in ranges if values is not None]
+    if len(known) < len(ranges):
+        return None
+    return range(min(values.start for values in known), max(values.stop for values in known))
+
+
+def _is_improper(distribution: dist.Distribution) -> bool:
+    return any(isinstance(part, dist.ImproperUniform) for part in _within(distribution))
+
+
+def _within(distribution: dist.Distribution) -> Iterator[dist.Distribution]:
+    """A distribution and those inside it."""
+    yield distribution
+    for part in vars(distribution).values():
+        if isinstance(part, dist.Distribution):
+            yield from _within(part)

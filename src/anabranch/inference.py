@@ -1,0 +1,78 @@
+"""`ab.infer`: the library's main job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from anabranch.combine import Posterior
+from anabranch.dcc import DCC
+from anabranch.divide import Division, find_paths
+from anabranch.limits import Limits
+from anabranch.report.progress import Progress, make_progress
+
+__all__ = ["Engine", "infer"]
+
+
+class Engine(Protocol):
+    """What runs inference on a program: `DCC`."""
+
+    @property
+    def executions(self) -> int:
+        """How often to execute the program from its prior, to begin with."""
+
+    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
+        """Infer, until a limit is reached."""
+
+
+def infer(
+    program: Callable[..., Any],
+    *args: Any,
+    engine: Engine | None = None,
+    seed: int = 0,
+    budget: int = 1_000_000,
+    seconds: float | None = None,
+    tolerance: float | None = 0.005,
+    progress: bool | None = None,
+    workers: int | None = None,
+    split: Mapping[str, bool] | Iterable[str] = (),
+    max_sites: int = 10_000,
+    **kwargs: Any,
+) -> Posterior:
+    """The posterior of a program, given its data.
+
+    Args:
+        program: an ordinary Python function over NumPyro distributions.
+        args: its arguments, the data.
+        engine: how; `DCC()` unless said otherwise.
+        seed: where every random choice comes from; the same seed gives the same answer, whatever `workers` is.
+        budget: evaluations of the density of a path, with or without its gradient, at most.
+        seconds: stop at the end of the round in which this time is over.
+        tolerance: stop when the standard errors of log Z and of the weights of the paths are below it; None: never.
+        progress: whether to show what happens; by default only in a terminal.
+        workers: threads; by default as many as there are cores.
+        split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
+        max_sites: paths with more sites are not followed.
+        kwargs: keyword arguments of the program.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def coin(heads):
+        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
+        ...     ab.observe("heads", dist.Binomial(10, p), heads)
+        >>> posterior = ab.infer(coin, 9, seed=0)
+        >>> {value: round(p, 2) for value, p in posterior.probability("fair").items()}  # exact: 0.0977
+        {0: 0.9, 1: 0.1}
+    """
+    limits = Limits(budget, seconds, tolerance)
+    engine = DCC() if engine is None else engine
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1; got {workers}")
+    with make_progress(progress) as display:
+        division = find_paths(
+            program, *args, executions=engine.executions, seed=seed, split=split, max_sites=max_sites, **kwargs
+        )
+        return engine.run(division, limits, seed, workers, display)

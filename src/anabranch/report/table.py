@@ -1,0 +1,64 @@
+"""Tables as text and as HTML, and numbers as people read them."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+
+__all__ = ["html_table", "number", "text_table", "with_error"]
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, the first aligned to the left, the others to the right.
+
+    >>> print(text_table(["path", "weight"], [["K = 5", "0.9"], ["K = 12", "0.1"]]))
+    path    weight
+    K = 5      0.9
+    K = 12     0.1
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = []
+    for row in [header, *rows]:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join([row[0].ljust(len(first)), *others]).rstrip())
+    return "\n".join(lines)
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same for a notebook."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        side = ["left"] + ["right"] * (len(cells) - 1)
+        parts = [f'<{tag} style="text-align:{s}">{html.escape(c)}</{tag}>' for s, c in zip(side, cells, strict=True)]
+        return f"<tr>{''.join(parts)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>"
+
+
+def with_error(value: float, error: float) -> str:
+    """A value to the digits that its error leaves.
+
+    >>> with_error(-12.34567, 0.0213), with_error(0.5, 0.0), with_error(3.0, math.inf)
+    ('-12.346 ± 0.021', '0.5 ± 0', '3 ± inf')
+    """
+    if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
+        return f"{number(value)} ± {number(error)}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if digits > 9:
+        return f"{number(value)} ± {error:.1g}"
+    return f"{value:,.{digits}f} ± {error:.{digits}f}"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number in few characters.
+
+    >>> number(0.123456), number(1234567.0), number(math.nan), number(3)
+    ('0.1235', '1,234,567', '-', '3')
+    """
+    if math.isnan(value):
+        return "-"
+    if math.isfinite(value) and (abs(value) >= 10**digits or float(value).is_integer()):
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"

@@ -1,0 +1,297 @@
+"""HMC and NUTS with bridge sampling, on paths whose evidence is known."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, fields
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy.stats import kstest, multivariate_normal, norm, truncnorm
+
+import anabranch as ab
+from anabranch import errors
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.hmc import HMC, NUTS, Chains, ChainState
+from anabranch.conquer.target import PathTarget
+from anabranch.divide import Path
+from anabranch.divide.callable import log_density_function
+
+
+@dataclass(frozen=True)
+class Known:
+    path: Path
+    log_evidence: float
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+def regression(dim: int, size: int = 100) -> Known:
+    """Normal coefficients, normal noise, and a design with correlations of 0.7: everything in closed form."""
+    rng = np.random.default_rng(0)
+    design = rng.standard_normal((size, dim)) * np.sqrt(0.3) + rng.standard_normal((size, 1)) * np.sqrt(0.7)
+    y = design @ (0.5 * rng.standard_normal(dim)) + rng.standard_normal(size)
+
+    def program(y):
+        b = ab.sample("b", dist.Normal(jnp.zeros(dim), 1.0).to_event(1))
+        ab.observe("y", dist.Normal(jnp.asarray(design) @ b, 1.0).to_event(1), y)
+
+    covariance = np.linalg.inv(design.T @ design + np.eye(dim))
+    exact = multivariate_normal(np.zeros(size), design @ design.T + np.eye(size)).logpdf(y)
+    path = ab.find_paths(program, y).paths[0]
+    return Known(path, float(exact), covariance @ design.T @ y, np.sqrt(np.diag(covariance)))
+
+
+def half_space():
+    """A guard that 2 % of the prior meets; what lies beyond it is a path of its own."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    if x > 2:
+        ab.sample("z", dist.Normal(0.0, 1.0))
+    ab.observe("y", dist.Normal(x, 1.0), 1.0)
+
+
+def banana():
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    ab.sample("y", dist.Normal(x**2, 0.5))
+
+
+@pytest.fixture(scope="module")
+def five() -> Known:
+    return regression(5)
+
+
+@pytest.fixture(scope="module")
+def beyond() -> Known:
+    path = next(p for p in ab.find_paths(half_space, executions=2000).paths if "z" in p.addresses)
+    exact = norm(0, np.sqrt(2)).logpdf(1.0) + norm(0.5, np.sqrt(0.5)).logsf(2.0)
+    cut = truncnorm((2 - 0.5) / np.sqrt(0.5), np.inf, 0.5, np.sqrt(0.5))
+    return Known(path, float(exact), np.array([cut.mean(), 0.0]), np.array([cut.std(), 1.0]))
+
+
+def run(strategy: Chains, path: Path, seed: int, evaluations: int, parts: int = 1) -> tuple[Estimate, ChainState]:
+    target, rng = PathTarget(path), np.random.default_rng(seed)
+    state = strategy.start(target, rng)
+    for _ in range(parts):
+        state = strategy.advance(target, state, rng, evaluations // parts)
+    return strategy.estimate(target, state), state
+
+
+def check(known: Known, estimates: list[Estimate], within: float) -> None:
+    """Evidence and means over the seeds, each within its own error, and the error as small as was said."""
+    z = np.array([(e.log_evidence - known.log_evidence) / e.log_evidence_sd for e in estimates])
+    assert abs(z.mean()) < 3.3 / np.sqrt(len(z))
+    assert (np.abs(z) < 4).all()
+    for e in estimates:
+        assert e.log_evidence_sd < within
+        assert e.r_hat < 1.03
+        means = (e.points.mean(axis=0) - known.mean) / known.sd * np.sqrt(e.ess)
+        assert (np.abs(means) < 4.5).all()
+        spreads = e.points.std(axis=0) / known.sd
+        assert (np.abs(spreads - 1) < 5 / np.sqrt(e.ess)).all()
+
+
+def test_hmc_of_five_coefficients(five):
+    estimates = [run(HMC(), five.path, seed, 30_000)[0] for seed in range(10)]
+    check(five, estimates, within=0.02)
+    z = np.array([(e.log_evidence - five.log_evidence) / e.log_evidence_sd for e in estimates])
+    assert 0.4 < np.sqrt((z**2).mean()) < 1.6
+
+
+def test_hmc_of_one_coordinate():
+    one = regression(1)
+    check(one, [run(HMC(), one.path, seed, 20_000)[0] for seed in range(5)], within=0.01)
+
+
+def test_nuts_of_sixty_coefficients():
+    sixty = regression(60)
+    estimates = [run(NUTS(), sixty.path, seed, 150_000)[0] for seed in range(2)]
+    check(sixty, estimates, within=0.03)
+    assert all(e.ess > 1000 for e in estimates)
+
+
+def test_guards_reject(beyond):
+    estimates = [run(HMC(), beyond.path, seed, 60_000)[0] for seed in range(5)]
+    check(beyond, estimates, within=0.03)
+    assert all((e.points[:, 0] > 2).all() for e in estimates)
+    assert all("falls off a cliff" in e.remarks[0] for e in estimates)
+
+
+def test_a_banana():
+    path = ab.find_paths(banana).paths[0]
+    estimates = [run(HMC(), path, seed, 150_000)[0] for seed in range(4)]
+    z = np.array([e.log_evidence / e.log_evidence_sd for e in estimates])
+    assert (np.abs(z) < 4).all()
+    assert abs(z.mean()) < 3.3 / np.sqrt(len(z))
+    for e in estimates:
+        assert e.log_evidence_sd < 0.05
+        thinned = e.points[:: max(int(2 * len(e.points) / e.ess), 1), 0]
+        assert kstest(thinned, norm.cdf).pvalue > 1e-4
+
+
+def test_going_on_is_cheaper_than_beginning(five):
+    """Many small advances: one warm-up, proposals that are kept, and an error that falls."""
+    strategy, target, rng = HMC(), PathTarget(five.path), np.random.default_rng(3)
+    state = strategy.advance(target, strategy.start(target, rng), rng, 1000)
+    first, spent = strategy.estimate(target, state), target.evaluations
+    for _ in range(20):
+        state = strategy.advance(target, state, rng, 2000)
+    last = strategy.estimate(target, state)
+    assert 20_000 < target.evaluations - spent < 60_000
+    assert last.log_evidence_sd < 0.5 * first.log_evidence_sd
+    assert abs(last.log_evidence - five.log_evidence) < 4 * last.log_evidence_sd
+
+
+def test_too_many_draws_are_thinned(five, monkeypatch):
+    monkeypatch.setattr("anabranch.conquer.hmc._MOST_DRAWS", 1000)
+    estimate, state = run(HMC(), five.path, 0, 60_000, parts=6)
+    assert state.thin >= 4
+    assert 500 <= len(estimate.points) <= 1000
+    assert abs(estimate.log_evidence - five.log_evidence) < 4 * estimate.log_evidence_sd
+
+
+def test_a_state_is_plain_data_and_the_seed_decides(five):
+    strategy, target = HMC(), PathTarget(five.path)
+    begun = strategy.advance(target, strategy.start(target, np.random.default_rng(0)), np.random.default_rng(1), 5000)
+    pickled = pickle.dumps(begun)
+    states = [
+        strategy.advance(target, state, np.random.default_rng(2), 5000) for state in (begun, pickle.loads(pickled))
+    ]
+    assert pickle.dumps(begun) == pickled
+    for each in fields(ChainState):
+        if each.name != "sides":
+            np.testing.assert_array_equal(*(getattr(state, each.name) for state in states))
+    assert strategy.estimate(target, states[0]).log_evidence == strategy.estimate(target, states[1]).log_evidence
+
+
+def test_leapfrog_steps_are_counted(five):
+    """The start's climb, the leapfrog steps and the proposals: each a computation of the density."""
+    target, rng = PathTarget(five.path), np.random.default_rng(0)
+    strategy = HMC(trajectory=1e-9, warmup=25)  # one leapfrog step for each transition
+    state = strategy.start(target, rng)
+    spent = target.evaluations
+    state = strategy.advance(target, state, rng, 1)
+    blocks, chains = 1 + 4, 4
+    proposals = sum(len(side.log_target) for side in state.sides)
+    assert target.evaluations - spent == blocks * chains * (25 + 1) + proposals
+
+
+def test_initial_points_are_used(five):
+    initial = five.mean + 0.1 * np.random.default_rng(0).standard_normal((2, 5))
+    target, rng = PathTarget(five.path), np.random.default_rng(0)
+    state = HMC(initial=initial).start(target, rng)
+    assert state.positions.shape == (4, 5)
+    assert all(any((row == start).all() for start in initial) for row in state.positions)
+    with pytest.raises(ValueError, match=r"initial must have shape \(n, 5\)"):
+        HMC(initial=np.zeros((3, 2))).start(target, rng)
+
+
+def test_initial_points_outside_the_path(beyond):
+    with pytest.raises(ValueError, match="none of the points lies in the path"):
+        HMC(initial=np.zeros((3, 2))).start(PathTarget(beyond.path), np.random.default_rng(0))
+
+
+class Unreachable(PathTarget):
+    """A path of which no point is known."""
+
+    def prior(self, n, rng):
+        draws = super().prior(n, rng)
+        return type(draws)(draws.points[:0], draws.log_weights[:0], -np.inf, np.inf, draws.attempts)
+
+
+def test_a_path_without_a_known_point_gives_nothing(five):
+    target, rng, strategy = Unreachable(five.path), np.random.default_rng(0), HMC()
+    state = strategy.advance(target, strategy.start(target, rng), rng, 1000)
+    estimate = strategy.estimate(target, state)
+    assert estimate.log_evidence == -np.inf
+    assert estimate.log_evidence_sd == np.inf
+    assert estimate.remarks == ("No point of the path was found.",)
+
+
+def test_before_warming_up_nothing_is_known(five):
+    strategy, target = NUTS(), PathTarget(five.path)
+    estimate = strategy.estimate(target, strategy.start(target, np.random.default_rng(0)))
+    assert estimate.log_evidence_sd == np.inf
+    assert estimate.remarks == ("The chains have not begun.",)
+
+
+def counted():
+    n = ab.sample("n", dist.Poisson(3.0))
+    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)) + n, 1.0), 2.0)
+
+
+def leaves_jax():
+    x = float(ab.sample("x", dist.Normal(0.0, 1.0)))
+    ab.observe("y", dist.Normal(x, 1.0), 2.0)
+
+
+def decided():
+    ab.observe("y", dist.Normal(1.0 if ab.sample("x", dist.Bernoulli(0.5)) else 0.0, 1.0), 2.0)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [(counted, "discrete.* Use SMC"), (leaves_jax, "no gradient.* Use SMC"), (decided, "no coordinates.*Enumerate")],
+)
+def test_paths_that_do_not_suit(program, message):
+    target = PathTarget(ab.find_paths(program, executions=20).paths[0])
+    with pytest.raises(errors.StrategyCannotRun, match=message):
+        NUTS().start(target, np.random.default_rng(0))
+
+
+def test_summed_out_coordinates_do_not_suit(five):
+    target = PathTarget(five.path)
+    target.dim = 4
+    with pytest.raises(errors.StrategyCannotRun, match=r"summed out.* Use SMC"):
+        HMC().start(target, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"chains": 1}, "chains must be at least 2"),
+        ({"warmup": 0}, "warmup must be"),
+        ({"acceptance": 1.0}, "acceptance must lie"),
+        ({"trajectory": 0.0}, "trajectory must be positive"),
+        ({"most": 0}, "most must be"),
+    ],
+)
+def test_settings_are_checked(settings, message):
+    with pytest.raises(ValueError, match=message):
+        HMC(**settings)
+
+
+def test_the_setting_of_nuts_is_checked():
+    with pytest.raises(ValueError, match="max_doublings must be"):
+        NUTS(max_doublings=0)
+
+
+# The density as a function of JAX -----------------------------------------------------------------------------------
+
+
+def two_sequences():
+    """Each side has no derivative where the other holds."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    mean = jnp.sqrt(x) if x > 0 else -jnp.sqrt(-x)
+    ab.observe("y", dist.Normal(mean, 1.0), 1.0)
+
+
+def test_the_function_is_the_density_of_the_path(beyond):
+    both = ab.find_paths(two_sequences).paths[0]
+    assert len(both.decisions) == 2
+    for path in (both, beyond.path):
+        points = np.random.default_rng(0).normal(1.0, 2.0, (50, path.dim))
+        evaluation, gradient = path.differentiate(points)
+        with jax.enable_x64(True):
+            value, slope = jax.vmap(jax.value_and_grad(log_density_function(path)))(points)
+        np.testing.assert_allclose(value, evaluation.log_density, rtol=1e-12)
+        np.testing.assert_allclose(slope, np.where(evaluation.inside[:, None], gradient, 0.0), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_interpreted_path_has_no_such_function():
+    with pytest.raises(errors.NoGradient, match="run by the interpreter"):
+        log_density_function(ab.find_paths(leaves_jax, executions=20).paths[0])

@@ -1,0 +1,265 @@
+"""Tempering against closed forms: the error is compared with the one it states, over many seeds."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+
+import anabranch as ab
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.smc import SMC, SMCState
+from anabranch.conquer.smc_bridge import FromProposal, fitted
+from anabranch.conquer.student import StudentMixture
+from anabranch.conquer.target import PathTarget
+from anabranch.divide import Executions, Path
+
+
+def normals(d, y):
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([d]).to_event(1))
+    ab.observe("y", dist.Normal(x, 0.5), y)
+
+
+def normals_case(d: int) -> tuple[Path, float]:
+    y = np.linspace(-1.5, 1.5, d + 1)[1:]
+    exact = stats.norm(0, np.sqrt(1.25)).logpdf(y).sum()
+    return ab.find_paths(normals, d, y, executions=10).paths[0], float(exact)
+
+
+def half_space(y):
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    if x[0] + x[1] > 1.0:
+        ab.observe("y", dist.Normal(x[0], 0.5), y)
+    else:
+        ab.sample("other", dist.Normal(0.0, 1.0))
+
+
+def half_space_case() -> tuple[Path, float]:
+    def integrand(a):
+        return stats.norm.pdf(a) * stats.norm.sf(1 - a) * stats.norm.pdf(1.0, a, 0.5)
+
+    path = next(path for path in ab.find_paths(half_space, 1.0).paths if path.dim == 2)
+    return path, float(np.log(quad(integrand, -8, 8)[0]))
+
+
+def counted(y):
+    z = ab.sample("z", dist.Poisson(4.0))
+    x = ab.sample("x", dist.Normal(0.3 * z, 1.0))
+    ab.observe("y", dist.Normal(jnp.arange(60.0)[z] + x, 0.7), y)
+
+
+def counted_case() -> tuple[Path, float]:
+    k = np.arange(60)
+    terms = stats.poisson.pmf(k, 4) * stats.norm.pdf(7.0, 1.3 * k, np.sqrt(1.49))
+    return ab.find_paths(counted, 7.0, executions=10).paths[0], float(np.log(terms.sum()))
+
+
+def corner():
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    if jnp.all(x > 1.5):
+        ab.observe("y", dist.Normal(x, 0.5), 2 * np.ones(4))
+    else:
+        ab.sample("other", dist.Normal(0.0, 1.0))
+
+
+def corner_case() -> tuple[Path, float, list[Executions]]:
+    found = ab.find_paths(corner, executions=10).route({"x": np.full((1, 4), 2.0)})
+    one = quad(lambda a: stats.norm.pdf(a) * stats.norm.pdf(2.0, a, 0.5), 1.5, 8)[0]
+    assert found[0].path is not None
+    return found[0].path, float(4 * np.log(one)), found
+
+
+def run(
+    path: Path, seed: int, evaluations: int, found_by: Sequence[Executions] = (), **settings: Any
+) -> tuple[Estimate, SMCState]:
+    target, rng, method = PathTarget(path, found_by), np.random.default_rng(seed), SMC(**settings)
+    state = method.advance(target, method.start(target, rng), rng, evaluations)
+    return method.estimate(target, state), state
+
+
+def check_calibrated(estimates: Sequence[Estimate], exact: float, largest_sd: float) -> None:
+    """The errors, in units of those stated, have mean zero and a standard deviation of one."""
+    sds = np.array([estimate.log_evidence_sd for estimate in estimates])
+    z = (np.array([estimate.log_evidence for estimate in estimates]) - exact) / sds
+    assert abs(z.mean()) < 3 / np.sqrt(len(z)), z.mean()
+    assert 0.7 < z.std(ddof=1) < 1.4, z.std(ddof=1)
+    assert 0 < sds.mean() < largest_sd
+
+
+@pytest.mark.parametrize(("d", "evaluations", "largest_sd"), [(1, 8_000, 0.06), (2, 12_000, 0.1), (5, 30_000, 0.2)])
+def test_normals(d, evaluations, largest_sd):
+    path, exact = normals_case(d)
+    check_calibrated([run(path, seed, evaluations)[0] for seed in range(30)], exact, largest_sd)
+
+
+@pytest.mark.slow
+def test_twenty_dimensions_by_hamiltonian_moves():
+    path, exact = normals_case(20)
+    results = [run(path, seed, 60_000) for seed in range(30)]
+    assert all(state.tuning.gradient for _, state in results)
+    check_calibrated([estimate for estimate, _ in results], exact, 0.15)
+
+
+def test_hamiltonian_moves_leave_the_posterior_as_it_is():
+    path, _ = normals_case(6)
+    estimate, state = run(path, 0, 60_000)
+    assert state.tuning.gradient
+    y = np.linspace(-1.5, 1.5, 7)[1:]
+    weights = np.exp(estimate.log_weights)
+    mean = weights @ estimate.points
+    variance = weights @ (estimate.points - mean) ** 2
+    assert estimate.ess > 500
+    np.testing.assert_allclose(mean, 0.8 * y, atol=4 * np.sqrt(0.2 / estimate.ess))
+    np.testing.assert_allclose(variance, 0.2, rtol=4 * np.sqrt(2 / estimate.ess))
+
+
+def test_guard():
+    path, exact = half_space_case()
+    check_calibrated([run(path, seed, 8_000)[0] for seed in range(30)], exact, 0.04)
+
+
+def test_whole_numbers():
+    path, exact = counted_case()
+    assert path.discrete.any()
+    estimates = [run(path, seed, 10_000)[0] for seed in range(30)]
+    check_calibrated(estimates, exact, 0.08)
+    k = np.arange(60)
+    terms = stats.poisson.pmf(k, 4) * stats.norm.pdf(7.0, 1.3 * k, np.sqrt(1.49))
+    means = [np.exp(e.log_weights) @ e.points[:, path.discrete][:, 0] for e in estimates]
+    error = np.std(means) / np.sqrt(len(means))
+    assert error < 0.02
+    assert abs(np.mean(means) - terms @ k / terms.sum()) < 4 * error
+
+
+def test_rarely_met_guards_start_from_what_is_known():
+    path, exact, found_by = corner_case()
+    results = [run(path, seed, 30_000, found_by) for seed in range(30)]
+    assert all(state.proposal is not None for _, state in results)
+    estimates = [estimate for estimate, _ in results]
+    check_calibrated(estimates, exact, 0.08)
+    assert any("fitted" in remark for remark in estimates[0].remarks)
+
+
+def test_given_proposal():
+    path, exact = normals_case(2)
+    wide = StudentMixture(np.zeros((1, 2)), np.eye(2)[None], np.ones(1), np.array([5.0]))
+    check_calibrated([run(path, seed, 10_000, proposal=wide)[0] for seed in range(30)], exact, 0.08)
+
+
+def test_improper_prior_does_not_start_from_its_draws():
+    def program():
+        x = ab.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
+        ab.observe("y", dist.Normal(x, 0.3), 0.5)
+
+    path = ab.find_paths(program, executions=10).paths[0]
+    check_calibrated([run(path, seed, 6_000)[0] for seed in range(30)], 0.0, 0.1)
+
+
+def test_gradient_of_a_proposal():
+    rng = np.random.default_rng(0)
+    mixture = StudentMixture(
+        np.array([[0.0, 1.0], [2.0, -1.0]]),
+        np.array([[[1.0, 0.0], [0.5, 0.7]], [[0.4, 0.0], [-0.2, 1.3]]]),
+        np.array([0.3, 0.7]),
+        np.array([4.0, np.inf]),
+    )
+    proposal = fitted(rng.normal(size=(9, 2)), np.zeros(2, bool), mixture)
+    points, h = rng.normal(size=(5, 2)), 1e-6
+    shifts = h * np.eye(2)
+    expected = [(proposal.log_density(points + s) - proposal.log_density(points - s)) / (2 * h) for s in shifts]
+    np.testing.assert_allclose(proposal.gradient(points), np.stack(expected, axis=1), rtol=1e-6, atol=1e-7)
+    path, _ = normals_case(2)
+    bridge = FromProposal(PathTarget(path), proposal)
+    _, gradient = bridge.differentiate(points, 0.3)
+    expected = [
+        (bridge.at(points + s).log_density(0.3) - bridge.at(points - s).log_density(0.3)) / (2 * h) for s in shifts
+    ]
+    np.testing.assert_allclose(gradient, np.stack(expected, axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_proposal_of_whole_numbers_is_normalised():
+    rng = np.random.default_rng(0)
+    proposal = fitted(rng.poisson(5.0, size=(50, 1)).astype(float), np.ones(1, bool))
+    k = np.arange(-3_000, 3_000.0)[:, None]
+    assert np.exp(proposal.log_density(k)).sum() == pytest.approx(1, abs=1e-6)
+    draws = proposal.draw(1_000, rng)
+    assert (draws == np.rint(draws)).all()
+
+
+def test_more_budget_makes_more_and_larger_sweeps():
+    path, exact = normals_case(1)
+    target, rng, method = PathTarget(path), np.random.default_rng(0), SMC(particles=100)
+    first = method.advance(target, method.start(target, rng), rng, 3_000)
+    kept = pickle.dumps(first)
+    later = method.advance(target, pickle.loads(kept), rng, 30_000)
+    assert pickle.dumps(first) == kept
+    assert len(later.sweeps) > len(first.sweeps)
+    assert later.sweeps[-1].size > 100
+    estimate = method.estimate(target, later)
+    assert estimate.log_evidence_sd < method.estimate(target, first).log_evidence_sd
+    assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd
+
+
+def test_evaluations_are_about_as_many_as_given():
+    path, _ = normals_case(2)
+    estimate, _ = run(path, 0, 40_000)
+    assert 20_000 < estimate.evaluations < 60_000
+
+
+def test_no_data_is_never_reported_without_error():
+    def program():
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    estimate, _ = run(ab.find_paths(program, executions=5).paths[0], 0, 2_000)
+    assert estimate.log_evidence == pytest.approx(0)
+    assert 0 < estimate.log_evidence_sd < 0.05
+
+
+def test_no_point_known():
+    path, _, _ = corner_case()
+    target, rng, method = PathTarget(path), np.random.default_rng(0), SMC(particles=16)
+    state = method.advance(target, method.start(target, rng), rng, 500)
+    estimate = method.estimate(target, state)
+    assert estimate.log_evidence == -np.inf
+    assert estimate.log_evidence_sd == np.inf
+    assert estimate.remarks
+
+
+def test_likelihood_of_zero_everywhere():
+    def program():
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Uniform(x, x + 1.0), 1e6)
+
+    estimate, _ = run(ab.find_paths(program, executions=5).paths[0], 0, 2_000)
+    assert estimate.log_evidence == -np.inf
+    assert len(estimate.points) == 0
+
+
+def test_needle():
+    def program():
+        x = ab.sample("x", dist.Normal(0.0, 10.0))
+        ab.observe("y", dist.Normal(x, 1e-6), 3.0)
+
+    path = ab.find_paths(program, executions=5).paths[0]
+    exact = float(stats.norm(0, np.hypot(10, 1e-6)).logpdf(3.0))
+    check_calibrated([run(path, seed, 60_000)[0] for seed in range(30)], exact, 0.25)
+
+
+@pytest.mark.parametrize("settings", [{"particles": 1}, {"share": 0.0}, {"share": 1.0}, {"steps": 0}])
+def test_bad_settings(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
+        SMC(**settings)
+
+
+def test_proposal_of_another_dimension():
+    path, _ = normals_case(2)
+    wrong = StudentMixture(np.zeros((1, 3)), np.eye(3)[None], np.ones(1), np.array([5.0]))
+    with pytest.raises(ValueError, match="proposal must have 2 dimensions"):
+        run(path, 0, 100, proposal=wrong)

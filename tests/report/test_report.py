@@ -1,0 +1,149 @@
+"""How a posterior is shown: text, HTML, picture, ArviZ, warnings; and the progress of a run."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import solved
+from anabranch import errors
+from anabranch.combine import Posterior, Solution
+from anabranch.report.progress import Live, Silent, make_progress
+
+
+@pytest.fixture(scope="module")
+def division():
+    return solved.divided()
+
+
+@pytest.fixture(scope="module")
+def posterior(division):
+    return solved.posterior(division, n=1000)
+
+
+def changed(posterior, **changes):
+    """The same posterior with another estimate of its heaviest path."""
+    first = posterior.solutions[0]
+    other = Solution(first.path, replace(first.estimate, **changes), first.visits)
+    return Posterior(posterior.program, [other, *posterior.solutions[1:]], posterior.run)
+
+
+def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
+    text = repr(posterior)
+    assert text.startswith(f"Posterior of choice: log evidence {posterior.log_evidence:.2f}"[:-2])
+    for solution in posterior.solutions:
+        assert solution.path.description in text
+    assert "The example ended." in text
+    assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0; 1 of the prior explored." in text
+    assert "exact" in text
+    assert "Warnings" not in text
+
+
+def test_more_paths_than_fit_are_summed_up(posterior):
+    many = [*posterior.solutions * 5, Solution(posterior.solutions[0].path, None)]
+    text = repr(Posterior(posterior.program, many, solved.run()))
+    assert "and 6 more, weight" in text
+    assert "1 never given budget" in text
+
+
+def test_html_is_escaped(posterior):
+    html = posterior._repr_html_()
+    assert html.count("<tr>") == 4
+    assert "Posterior of choice" in html
+    noted = Posterior(posterior.program, posterior.solutions, solved.run(notes=("x < 1 & more",)))
+    assert "x &lt; 1 &amp; more" in noted._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ess": 12.0}, "worth 12.0 independent ones"),
+        ({"pareto_k": 0.83}, "Pareto k of its weights is 0.83"),
+        ({"r_hat": 1.2}, "R-hat of 1.200"),
+        ({"remarks": ("Seen twice.",)}, "Seen twice."),
+    ],
+)
+def test_warnings_name_the_path_and_what_is_wrong(posterior, changes, words):
+    assert posterior.warnings == []
+    (warning,) = changed(posterior, **changes).warnings
+    assert warning.startswith(f"Path ({posterior.solutions[0].path.description}), weight ")
+    assert words in warning
+    assert f"Warnings:\n- {warning}" in repr(changed(posterior, **changes))
+
+
+def test_a_light_path_is_not_worth_a_warning(posterior):
+    light = changed(posterior, log_evidence=posterior.log_evidence - 20, ess=3.0)
+    assert light.warnings == []
+
+
+def test_warnings_about_the_whole_program(posterior):
+    unsolved = [posterior.solutions[0], *(Solution(s.path, None) for s in posterior.solutions[1:])]
+    run = solved.run(explored=0.9, remainder=0.02)
+    evidence, budget, unexplored = Posterior(posterior.program, unsolved, run).warnings
+    assert "error of the log evidence" in evidence
+    assert "2 paths were found and never given budget, with prior probability" in budget
+    assert "0.1 is on paths that were never found, 0.02 of it beyond max_sites" in unexplored
+
+
+def test_many_warnings_are_cut_in_the_text(posterior):
+    noisy = changed(posterior, remarks=tuple(f"Remark {i}." for i in range(8)))
+    assert "and 3 more, in posterior.warnings" in repr(noisy)
+
+
+def test_the_plot_is_a_picture_of_paths_and_marginals(posterior, tmp_path):
+    figure = posterior.plot(path="model = 2", file=tmp_path / "posterior.png")
+    assert (tmp_path / "posterior.png").read_bytes().startswith(b"\x89PNG")
+    labels = [axes.get_xlabel() for axes in figure.get_axes()]
+    assert labels == [
+        "posterior probability", "log evidence (dots)", "share of evaluations (bars)", "mu", "shift",
+    ]  # fmt: skip
+    widths = [bar.get_width() for bar in figure.get_axes()[0].patches]
+    np.testing.assert_allclose(widths, posterior.evidence.weights)
+
+
+def test_a_path_without_continuous_sites_has_no_marginals(posterior):
+    labels = [axes.get_xlabel() for axes in posterior.plot(path="model = 0").get_axes()]
+    assert len(labels) == 3
+    with pytest.raises(errors.UnknownName, match=r"'model = 7'.*The heaviest: 'model"):
+        posterior.plot(path="model = 7")
+
+
+def test_arviz_gets_draws_and_log_likelihood_of_one_path(posterior):
+    data = posterior.to_arviz(path="model = 2", n=500)
+    assert data.posterior["shift"].shape == (1, 500)
+    assert data.log_likelihood["y"].shape == (1, 500, 4)
+    assert data.posterior.attrs["path"] == "model = 2"
+    solution = posterior.solution("model = 2")
+    exact = np.linalg.inv(np.diag([1, 0.25]) + 4) @ np.full(2, solved.Y.sum())
+    drawn = [float(data.posterior[name].mean()) for name in ("mu", "shift")]
+    np.testing.assert_allclose(drawn, exact, atol=4 / np.sqrt(min(solution.estimate.ess, 500)))
+
+
+def test_progress_is_silent_unless_wanted_or_in_a_terminal(monkeypatch, capsys):
+    assert isinstance(make_progress(False), Silent)
+    assert isinstance(make_progress(None), Silent)
+    assert isinstance(make_progress(True), Live)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert isinstance(make_progress(None), Live)
+    figures = {"found": 3, "active": 2, "log_evidence": -5.0, "log_evidence_sd": 0.1, "evaluations": 50, "budget": 100}
+    with make_progress(False) as progress:
+        progress.update(**figures)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_live_display_shows_the_figures(capsys):
+    figures = {"found": 3, "active": 2, "log_evidence": -5.0, "log_evidence_sd": 0.1, "evaluations": 50}
+    with Live() as progress:
+        progress.update(**figures, budget=100)
+        assert progress._display.tasks[0].percentage == 50
+        progress.update(**figures, budget=None)
+        assert "3 paths, 2 active, log evidence -5.00 ± 0.10, 50 evaluations" in progress._display.tasks[0].description
+    assert capsys.readouterr().out == ""
+
+
+def test_importing_the_library_imports_nothing_slow():
+    slow = ("pandas", "matplotlib", "arviz", "rich", "xarray")
+    code = f"import sys, anabranch.combine, anabranch.report.progress; print([m for m in {slow} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
