@@ -12,9 +12,9 @@ its own, seeded by the path and the visit: the answer does not depend on how man
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.allocate import UCB, Allocator, Arm, Entry, Ledger
+from anabranch.allocate import UCB, ActiveSet, Allocator, Arm, Entry, Ledger
 from anabranch.combine import Posterior, Run, Solution
-from anabranch.conquer import Auto, Estimate, RandomWalk, Strategy
+from anabranch.conquer import Auto, Estimate, RandomWalk, Strategy, Target
 from anabranch.conquer.marginal import sum_out
 from anabranch.divide import Division
-from anabranch.divide.discover import neighbours, propose
+from anabranch.divide.discover import Proposals, neighbours, propose
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress
 
@@ -37,6 +37,8 @@ logger = logging.getLogger("anabranch")
 
 _HEAVY = 1e-4
 """Weight from which on the paths around a path are looked for."""
+_NEGLIGIBLE, _MARGIN = 20.0, 50.0
+"""Nats below the evidence at which a path is negligible, and by which the best likelihood seen may yet be exceeded."""
 _MANY = 100
 """Paths looked at, from which on more are looked at only while that finds mass."""
 
@@ -51,11 +53,11 @@ class DCC:
         executions: T_0, executions from the prior that find the first paths.
         proposals: global proposals from each path that was visited in a round.
         systematic: whether all the paths around one with mass are looked for, beside what the proposals find.
-        threshold: C_0, how often a path must be proposed before it is given any evaluations.
-        most_active: paths that are given evaluations, at most.
+        active: which of the paths found are given evaluations.
         allocations: of a round.
         share: evaluations of an allocation.
         first_share: evaluations of the first one on a path; by default what the budget allows for all of them.
+        thrifty: whether paths are left alone once a look has shown them to be negligible.
         summed: discrete variables are summed out of a path if that takes at most this many evaluations for a point.
 
     Example:
@@ -71,15 +73,15 @@ class DCC:
     executions: int = 1_000
     proposals: int = 100
     systematic: bool = True
-    threshold: int = 1
-    most_active: int | None = None
+    active: ActiveSet = field(default_factory=ActiveSet)
     allocations: int = 16
     share: int = 5_000
     first_share: int | None = None
+    thrifty: bool = True
     summed: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("executions", "allocations", "share", "threshold"):
+        for name in ("executions", "allocations", "share"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         for name in ("proposals", "summed"):
@@ -103,7 +105,10 @@ class _Search:
         self.executions = settings.executions
         self.rounds = 0
         self.gains: list[float] = []  # by how much each round of first looks raised log Ẑ
-        self.ledger.update(division, division.explore(settings.executions, seed))
+        self.active = settings.active
+        arrivals = division.explore(settings.executions, seed)
+        self.ledger.update(division, arrivals)
+        self.count({e.path.signature: len(e.members) for e in arrivals if e.path is not None})
 
     def go(self, pool: ThreadPoolExecutor) -> str:
         """Rounds, until there is a reason to stop, which is returned."""
@@ -127,34 +132,51 @@ class _Search:
 
     def choose(self) -> list[tuple[Entry, int]]:
         """The paths of the next round, each with its evaluations: first looks before anything else."""
-        fresh = self.to_look_at()
+        evidence = {key: entry.log_evidence for key, entry in self.ledger.entries.items() if entry.visits}
+        self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
         left = max(self.limits.budget - self.ledger.evaluations, 1)
-        if fresh:
-            share = self.settings.first_share or int(
-                np.clip(self.limits.budget // (2 * max(len(self.ledger), 1)), 300, 20_000)
-            )
+        if fresh := self.to_look_at():
+            each = self.limits.budget // (2 * len(self.ledger))
+            share = self.settings.first_share or int(np.clip(each, 300, 20_000))
             return [(entry, min(share, left)) for entry in fresh[: self.settings.allocations]]
-        entries = [entry for entry in self.ledger.solved if not entry.gave_up]
-        arms = [Arm(entry.visits, entry.estimate) for entry in entries]
-        rng = np.random.default_rng((self.seed, 0, self.rounds))
-        times: dict[int, int] = {}
-        for index in self.allocator_choice(arms, rng):
-            times[index] = times.get(index, 0) + 1
-        share = min(self.settings.share, max(left // max(sum(times.values()), 1), 1))
+        entries = [entry for entry in self.chosen() if entry.visits and not entry.gave_up and self.is_worth(entry)]
+        times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
+        share = min(self.settings.share, max(left // max(times.total(), 1), 1))
         return [(entries[index], count * share) for index, count in times.items()]
 
-    def allocator_choice(self, arms: Sequence[Arm], rng: np.random.Generator) -> list[int]:
+    def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
+        rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
         return self.settings.allocator.choose(arms, self.settings.allocations, rng) if arms else []
+
+    def chosen(self) -> list[Entry]:
+        """The entries of the paths that may share the evaluations."""
+        return [self.ledger.entries[key] for key in self.active.chosen if key in self.ledger.entries]
 
     def to_look_at(self) -> list[Entry]:
         """The paths never visited that should be, the most promising first: those proposed from where the mass is."""
-        fresh = [entry for entry in self.ledger if entry.visits == 0 and self.is_active(entry)]
         if len(self.ledger) > _MANY and self.looking_is_in_vain():
             return []
+        fresh = [entry for entry in self.chosen() if entry.visits == 0 and self.may_matter(entry)]
         return sorted(fresh, key=lambda each: (-each.parent, -each.path.log_prior_probability, each.number))
 
-    def is_active(self, entry: Entry) -> bool:
-        return entry.proposed >= self.settings.threshold or entry.path.log_prior_probability > -np.inf
+    def may_matter(self, entry: Entry) -> bool:
+        """Whether a path could have mass at all: Z_k is its prior probability times a mean of its likelihood.
+
+        A path behind guards, that only proposals have found, has no known prior probability: it may.
+        """
+        log_prior = entry.path.log_prior_probability if self.settings.thrifty else np.nan
+        best = max((entry.target.best_likelihood for entry in self.ledger.solved), default=-np.inf)
+        total = self.ledger.log_evidence
+        if not np.isfinite([log_prior, best, total]).all():
+            return True
+        return log_prior + best + _MARGIN > total - _NEGLIGIBLE
+
+    def is_worth(self, entry: Entry) -> bool:
+        """Whether more evaluations could matter: of a path whose look showed it to be negligible they could not."""
+        if not self.settings.thrifty or entry.estimate is None:
+            return True
+        possible = entry.log_evidence + np.log1p(min(entry.estimate.weight_sd, 1e6))
+        return bool(possible > self.ledger.log_evidence - _NEGLIGIBLE)
 
     def looking_is_in_vain(self) -> bool:
         """Whether the last rounds of first looks found nothing, out of many."""
@@ -241,14 +263,18 @@ class _Search:
         chosen = rng.choice(len(weights), self.settings.proposals or 20, p=weights / weights.sum())
         return entry.target.executions(estimate.points[chosen], rng)
 
-    def remember(self, entry: Entry, weight: float, proposals: Any) -> None:
+    def count(self, counts: Mapping[Any, int]) -> None:
+        """C_k: executions and proposals that ended in each path."""
+        self.active = self.active.proposed(counts)
+
+    def remember(self, entry: Entry, weight: float, proposals: Proposals) -> None:
         """Count what was proposed, and enter what is new."""
         self.executions += sum(proposals.counts.values())
+        self.count(proposals.counts)
         self.ledger.update(self.division, proposals.arrivals)
-        for signature, count in proposals.counts.items():
+        for signature in proposals.counts:
             found = self.ledger.entries.get(signature)
             if found is not None and found is not entry:
-                found.proposed += count
                 found.parent = max(found.parent, weight)
 
     # When to stop -----------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_rarely_met_guards_start_from_what_is_known():
 def test_given_proposal():
     path, exact = normals_case(2)
     wide = StudentMixture(np.zeros((1, 2)), np.eye(2)[None], np.ones(1), np.array([5.0]))
-    check_calibrated([run(path, seed, 10_000, proposal=wide)[0] for seed in range(30)], exact, 0.08)
+    check_calibrated([run(path, seed, 10_000, proposal=wide)[0] for seed in range(80)], exact, 0.08)
 
 
 def test_improper_prior_does_not_start_from_its_draws():

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.target import PathTarget
+from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Division, Executions, Path
 
 __all__ = ["Entry", "Ledger"]
@@ -31,7 +31,6 @@ class Entry:
         state: of the strategy.
         estimate: what is known by now, None before the first visit.
         visits: S_k, how often the path was chosen.
-        proposed: C_k, how often it was proposed from another path.
         parent: the largest weight of a path that it was proposed from.
         expanded: whether the paths around it were looked for.
         gave_up: why nothing more can be done on it.
@@ -40,11 +39,10 @@ class Entry:
     number: int
     path: Path
     sequences: int
-    target: PathTarget
+    target: Target
     state: Any = None
     estimate: Estimate | None = None
     visits: int = 0
-    proposed: int = 0
     parent: float = 0.0
     expanded: bool = False
     gave_up: str = ""
@@ -61,6 +59,8 @@ class Ledger:
     entries: dict[Any, Entry] = field(default_factory=dict)
     written_off: int = 0
     """Evaluations spent on paths that the division has since replaced."""
+    numbered: int = 0
+    """Entries made so far."""
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
@@ -80,12 +80,13 @@ class Ledger:
             entry = self.entries.get(signature)
             executions_here = found.get(signature, [])[:_FOUND_BY]
             if entry is None:
-                number = len(self.entries)
+                number = self.numbered
+                self.numbered += 1
                 self.entries[signature] = Entry(number, path, len(path.ends), PathTarget(path, executions_here))
             elif entry.path is not path or entry.sequences != len(path.ends):
                 self.written_off += entry.target.evaluations
                 self.entries[signature] = Entry(
-                    entry.number, path, len(path.ends), PathTarget(path, executions_here), proposed=entry.proposed
+                    entry.number, path, len(path.ends), PathTarget(path, executions_here), parent=entry.parent
                 )
 
     @property

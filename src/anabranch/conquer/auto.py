@@ -9,7 +9,7 @@
 | discrete coordinates among them | `SMC` | |
 
 What one method learned is where the next starts. Importance weights, tempering and bridge sampling fail in different
-ways: where their evidences disagree by more than their errors allow, the error reported covers the disagreement.
+ways; their estimates are compared, and the error reported covers what they disagree about.
 """
 
 from __future__ import annotations
@@ -211,17 +211,20 @@ def _fitted(points: np.ndarray, rng: np.random.Generator, most: int = 12) -> Stu
 def _reconciled(estimates: list[Estimate], evaluations: int) -> Estimate:
     """The estimate to believe: weights that can be trusted before anything else, then the smallest error.
 
-    Where another one, with an error of its own that is not large, says something else, the error covers both.
+    A method that fails misses mass, and says too little. So one that says significantly more is believed, and where
+    the weights cannot be trusted, the error covers the most that any method says.
     """
-    trusted = [each for each in estimates if _is_good(each) or each.log_evidence_sd == 0]
-    usable = [each for each in trusted or estimates if np.isfinite(each.log_evidence)] or estimates
-    best = min(usable, key=lambda each: each.log_evidence_sd)
-    remarks, sd = list(best.remarks), best.log_evidence_sd
-    for other in estimates:
-        gap = abs(other.log_evidence - best.log_evidence)
-        if trusted or other is best or not np.isfinite(gap):
-            continue
-        if gap > 3 * np.hypot(sd, other.log_evidence_sd):
-            remarks.append(f"{best.method} and {other.method} disagree by {gap:.2g} nats about its evidence.")
-            sd = max(sd, gap / 2)
-    return replace(best, log_evidence_sd=sd, evaluations=evaluations, remarks=tuple(remarks))
+    usable = [each for each in estimates if np.isfinite(each.log_evidence) and each.log_evidence_sd < 1]
+    usable = usable or [each for each in estimates if np.isfinite(each.log_evidence)] or estimates
+    highest = max(usable, key=lambda each: each.log_evidence)
+    agreeing = [each for each in usable if not _says_less(each, highest)]
+    trusted = [each for each in agreeing if _is_good(each) or each.log_evidence_sd == 0]
+    best = min(trusted or agreeing, key=lambda each: each.log_evidence_sd)
+    sd = best.log_evidence_sd
+    if not trusted and np.isfinite(sd):
+        sd = max(sd, highest.log_evidence - best.log_evidence)
+    return replace(best, log_evidence_sd=sd, evaluations=evaluations)
+
+
+def _says_less(one: Estimate, other: Estimate) -> bool:
+    return other.log_evidence - one.log_evidence > 3 * np.hypot(one.log_evidence_sd, other.log_evidence_sd)

@@ -129,7 +129,11 @@ class Chains:
         return ChainState(points, np.diag(spread), 0.0, *nothing)
 
     def advance(self, target: Target, state: ChainState, rng: np.random.Generator, evaluations: int) -> ChainState:
-        """Go on with the chains, and renew the proposals. Warming up is one step, and not divided."""
+        """Go on with the chains, and draw from the proposals.
+
+        Warming up is one step, and not divided; nor is a new fit of the proposals, which is due whenever the chains
+        have become four times as long.
+        """
         if not len(state.positions):
             return self.start(target, rng)
         limit = target.evaluations + evaluations
@@ -332,10 +336,8 @@ def _block_function(strategy: Chains, log_density: LogDensity) -> Callable[..., 
 
         def step(carry: tuple[Any, Any], key: Any) -> tuple[Any, Transitions]:
             states, averaging = carry
-            states, info, telling = strategy._transition(key, states, in_units, jnp.exp(averaging[0]))
-            acceptance = jnp.where(telling, jnp.nan_to_num(info.acceptance_rate), 0.0).sum() / jnp.maximum(
-                telling.sum(), 1
-            )
+            states, info, telling = strategy._transition(key, states, in_units, _step_size(averaging[0]))
+            acceptance = (telling * jnp.nan_to_num(info.acceptance_rate)).sum() / jnp.maximum(telling.sum(), 1)
             tuned = update(DualAveragingAdaptationState(*averaging), acceptance)
             averaging = jnp.where(adapting & telling.any(), jnp.stack(tuned), averaging)
             leapfrogs = jnp.broadcast_to(info.num_integration_steps, telling.shape)
@@ -369,6 +371,11 @@ class _Runner:
         return replace(state, positions=told.position[:, -1]), averaging, told
 
 
+def _step_size(log_step_size: Any) -> Any:
+    """At most one unit of R: a larger one would leap out of a path with guards, from which nothing is learned."""
+    return jnp.exp(jnp.minimum(log_step_size, 0.0))
+
+
 def _averaging(step_size: float) -> np.ndarray:
     """Dual averaging at its beginning: log step size, its average, iteration, average error, and where it is drawn."""
     return np.array([np.log(step_size), 0.0, 1.0, 0.0, np.log(10 * step_size)])
@@ -386,19 +393,18 @@ def _warmed_up(run: _Runner, state: ChainState, steps: int) -> ChainState:
         if number in ends:
             state = replace(state, root=_root(np.concatenate(window, axis=1), state.root))
             averaging, window = _averaging(_STEP_SIZE), []
-    return replace(state, step_size=float(np.exp(averaging[1])))
+    return replace(state, step_size=float(_step_size(averaging[1])))
 
 
 def _root(chains: np.ndarray, former: np.ndarray) -> np.ndarray:
-    """A root of the covariance of draws (N, T, d), drawn to its diagonal by so much as there are too few of them."""
+    """A root of the covariance of draws (N, T, d), drawn to its diagonal by so much as there are few of them."""
+    if not chains.std(axis=1).any():
+        return 0.1 * former  # no chain has moved: every step left the path
     draws = chains.reshape(-1, chains.shape[2])
     covariance = np.atleast_2d(np.cov(draws.T))
-    before = (former**2).sum(axis=1)
-    stuck = np.diag(covariance) < 1e-12 * before
-    covariance[stuck] = covariance[:, stuck] = 0.0
-    diagonal = np.where(stuck, before, np.diag(covariance))
+    variance = np.maximum(np.diag(covariance), 1e-12 * (former**2).sum(axis=1))
     trust = len(draws) / (len(draws) + 5)
-    return root_of(trust * covariance + np.diag(diagonal - trust * np.diag(covariance)))
+    return root_of(trust * covariance + (1 - trust) * np.diag(variance))
 
 
 def _kept(state: ChainState, blocks: Sequence[Transitions]) -> ChainState:
@@ -422,8 +428,8 @@ def _kept(state: ChainState, blocks: Sequence[Transitions]) -> ChainState:
 
 
 def _stale(state: ChainState, steps: int) -> bool:
-    """Whether to fit the proposals anew: the chains are twice as long as when they were fitted."""
-    return not state.sides or steps >= 2 * state.fitted_at
+    """Whether to fit the proposals anew: the chains are four times as long as when they were fitted."""
+    return not state.sides or steps >= 4 * state.fitted_at
 
 
 def _owed(state: ChainState, steps: int) -> int:

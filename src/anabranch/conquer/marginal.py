@@ -15,8 +15,10 @@ which has m·v terms. Which coordinates interact is found by evaluating, not by 
 
     γ(z_i, z_j) γ(z_i', z_j') = γ(z_i', z_j) γ(z_i, z_j')
 
-for prior and density alike, with the others held, at points from the prior. The groups found are then checked as a
-whole, at values drawn at random and at values that the groups would draw.
+for prior and density alike, with the others held, at points from the prior; those that a guard depends on are always
+taken to interact. The groups found are then checked as a whole at more points, with values drawn at random and values
+that the groups would draw. No finite number of points shows that there is no interaction anywhere, so every evaluation
+goes on checking a few of its own, and raises an error rather than give a wrong density.
 """
 
 from __future__ import annotations
@@ -29,17 +31,18 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
+from anabranch import errors
 from anabranch.conquer.target import Target
 from anabranch.divide import Evaluation, Path, PriorDraws
-from anabranch.divide.support import finite_values
+from anabranch.divide.support import finite_values, guarded
 
 __all__ = ["Marginal", "sum_out"]
 
 _ENUMERABLE = 1_000_000
 _AT_ONCE = 65_536
-_PROBES = 6
-_CHECKS = 24
-_TOLERANCE = 1e-8
+_PROBES, _CHECKS = 6, 48
+"""Points at which pairs are looked at, and at which the groups are checked as a whole."""
+_POINTS_PER_CHECK = 64
 
 
 def sum_out(target: Target, most: int = 64) -> Target:
@@ -74,9 +77,9 @@ def sum_out(target: Target, most: int = 64) -> Target:
     rng = np.random.default_rng(0)
     probes = _probes(target, rng)
     if count > fewest and len(probes):
-        groups = _groups(_Interactions(target, columns, values, probes), rng)
-        parted = Marginal(target, columns, values, groups, probes[:, columns])
-        if len(groups) > 1 and parted.terms_per_point <= most and _holds(parted, probes, rng):
+        groups = _groups(_Interactions(target, columns, values, probes[:_PROBES]), rng)
+        parted = Marginal(target, columns, values, groups, probes[:_PROBES, columns])
+        if len(groups) > 1 and parted.terms_per_point <= most and parted.holds_at(probes[:, parted.kept], rng):
             return parted
     return Marginal(target, columns, values, together, _first_values(values)) if count <= most else target
 
@@ -110,6 +113,7 @@ class Marginal:
         self._groups = groups
         self._combinations = [_combinations([values[i] for i in group]) for group in groups]
         self._plans = [self._plan(reference) for reference in _distinct(references)]
+        self._checks = 0
 
     @property
     def path(self) -> Path:
@@ -119,6 +123,11 @@ class Marginal:
     def evaluations(self) -> int:
         """Evaluations of the density behind it: each point here takes several."""
         return self.target.evaluations
+
+    @property
+    def best_likelihood(self) -> float:
+        """The largest log likelihood met so far."""
+        return self.target.best_likelihood
 
     @property
     def known(self) -> np.ndarray:
@@ -146,6 +155,10 @@ class Marginal:
 
     def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The points with values of what was summed out, drawn from their distribution given the rest."""
+        return self.target.executions(self._joined(points, self._drawn(points, rng)), rng)
+
+    def _drawn(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Values of what was summed out, given the points; the reference where there is no density."""
         drawn = np.tile(self._plans[0].configurations[0], (len(points), 1))
         for rows, plan, terms in self._settled(points, None):
             for group, combinations, members in zip(self._groups, self._combinations, plan.members, strict=True):
@@ -153,7 +166,7 @@ class Marginal:
                 weights[:, -1] = np.maximum(weights[:, -1], 1e-300)
                 chosen = (rng.uniform(size=(len(rows), 1)) * weights[:, -1:] >= weights).sum(axis=1)
                 drawn[np.ix_(rows, group)] = combinations[np.minimum(chosen, len(combinations) - 1)]
-        return self.target.executions(self._joined(points, drawn), rng)
+        return drawn
 
     def _plan(self, reference: np.ndarray) -> _Plan:
         """Every configuration of z that the sums need with this reference, and which of them each group sums."""
@@ -167,7 +180,21 @@ class Marginal:
             count += len(block)
         return _Plan(np.concatenate(blocks), tuple(members))
 
+    def _check(self, points: np.ndarray) -> None:
+        """Whether the groups hold at a few of the points that are asked for: where it matters, that is."""
+        if len(self._groups) == 1 or not len(points):
+            return
+        self._checks += 1
+        rng = np.random.default_rng(self._checks)
+        if not self.holds_at(points[rng.integers(len(points), size=1 + len(points) // _POINTS_PER_CHECK)], rng):
+            raise errors.StrategyCannotRun(
+                f"discrete sites of the path ({self.path.description}) were summed out as independent groups, and are "
+                "not independent everywhere",
+                remedy="Keep them as variables (summed=0)",
+            )
+
     def _in_blocks(self, points: np.ndarray, inverse_temperature: float | None) -> tuple[Evaluation, np.ndarray]:
+        self._check(points)
         size = max(1, _AT_ONCE // self.terms_per_point)
         starts = range(0, max(len(points), 1), size)
         evaluations, gradients = zip(
@@ -239,16 +266,27 @@ class Marginal:
         out[:, self.kept], out[:, self.columns] = points, summed
         return out
 
-    def log_products(self, points: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """log γ(x, z) and log prior as the groups say they are, (n, 2): minus infinity where no reference holds."""
-        out = np.full((len(points), 2), -np.inf)
+    def holds_at(self, points: np.ndarray, rng: np.random.Generator) -> bool:
+        """Whether the groups give the density of the target, with z at random, as they would draw it, and extreme."""
+        n, ends = len(points), np.array([(each[0], each[-1]) for each in self._values], float)
+        uniform = np.stack([rng.integers(each.start, each.stop, size=n) for each in self._values], axis=1)
+        extreme = np.where(rng.uniform(size=(n, 1)) < 0.5, ends[:, 0], ends[:, 1])
+        z = np.stack([self._drawn(points, rng), uniform, extreme], axis=1)
+        evaluation = self.target.evaluate(self._joined(np.repeat(points, 3, axis=0), z.reshape(3 * n, -1)))
+        log_prior = np.where(evaluation.inside, evaluation.log_prior, -np.inf)
+        said = self._products(points, z).reshape(3 * n, 2)
+        return bool((_equal(said[:, 0], evaluation.log_density) & _equal(said[:, 1], log_prior)).all())
+
+    def _products(self, points: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """log γ(x, z) and log prior as the groups say they are, (n, k, 2), for k values z (n, k, m) at each of n points;
+        minus infinity where no reference holds."""
+        out = np.full((*z.shape[:2], 2), -np.inf)
         for rows, plan, terms in self._settled(points, None):
             for which, logs in enumerate((terms.log_density, terms.log_prior)):
-                total = -(len(plan.members) - 1) * logs[:, 0]
+                out[rows, :, which] = -(len(plan.members) - 1) * logs[:, :1]
                 for group, combinations, members in zip(self._groups, self._combinations, plan.members, strict=True):
-                    same = (combinations[None] == z[rows][:, None, group]).all(axis=2)
-                    total = total + logs[np.arange(len(rows)), members[same.argmax(axis=1)]]
-                out[rows, which] = total
+                    same = (combinations == z[rows][:, :, None, group]).all(axis=3)
+                    out[rows, :, which] += np.take_along_axis(logs, members[same.argmax(axis=2)], axis=1)
         return out
 
 
@@ -266,13 +304,13 @@ class _Plan:
 
     def gradient(self, terms: _Terms, inverse_temperature: float) -> np.ndarray:
         """Of log prior + β log likelihood = (1 − β) log prior + β log density, each of them a log of sums."""
-        n, _, d = np.broadcast_shapes(terms.density_gradient.shape, terms.prior_gradient.shape)
-        out = np.zeros((n, d))
-        if inverse_temperature != 0:
-            out = out + inverse_temperature * self._of_log_sum(terms.log_density, terms.density_gradient)
-        if inverse_temperature != 1:
-            out = out + (1 - inverse_temperature) * self._of_log_sum(terms.log_prior, terms.prior_gradient)
-        return out
+        if inverse_temperature == 0:
+            return self._of_log_sum(terms.log_prior, terms.prior_gradient)
+        of_density = self._of_log_sum(terms.log_density, terms.density_gradient)
+        if inverse_temperature == 1:
+            return of_density
+        of_prior = self._of_log_sum(terms.log_prior, terms.prior_gradient)
+        return (1 - inverse_temperature) * of_prior + inverse_temperature * of_density
 
     def _of_log_sum(self, logs: np.ndarray, gradients: np.ndarray) -> np.ndarray:
         # Where a term is zero its gradient may be no number.
@@ -308,9 +346,9 @@ class _Terms:
 
 
 def _probes(target: Target, rng: np.random.Generator) -> np.ndarray:
-    """A few points of positive density."""
-    points = np.concatenate([target.prior(4 * _PROBES, rng).points, target.known[: 4 * _PROBES]])
-    return points[target.evaluate(points).log_density > -np.inf][:_PROBES] if len(points) else points
+    """Points of positive density, from the prior and from what is known."""
+    points = np.concatenate([target.known[:_PROBES], target.prior(_CHECKS, rng).points])
+    return points[target.evaluate(points).log_density > -np.inf] if len(points) else points
 
 
 @dataclass(frozen=True)
@@ -326,7 +364,8 @@ class _Interactions:
         """Which pairs of columns interact at some probe, as a matrix."""
         m = len(self.columns)
         first, second = np.triu_indices(m, 1)
-        out = np.zeros((m, m), bool)
+        of_guards = guarded(self.target.path)[self.columns]
+        out = of_guards[:, None] & of_guards
         for probe in self.probes:
             other = _another(probe[self.columns], self.values, rng)
             rows = np.tile(probe, (1 + m + len(first), 1))
@@ -345,22 +384,6 @@ def _groups(interactions: _Interactions, rng: np.random.Generator) -> list[np.nd
     return [np.flatnonzero(labels == label) for label in range(count)]
 
 
-def _holds(marginal: Marginal, probes: np.ndarray, rng: np.random.Generator) -> bool:
-    """Whether the groups give the density itself: at random values, at values they would draw, and at the extremes."""
-    points = probes[rng.integers(len(probes), size=_CHECKS)]
-    values = marginal._values
-    drawn = marginal.executions(points[:, marginal.kept], rng)[:, marginal.columns]
-    uniform = np.stack([rng.integers(each.start, each.stop, size=_CHECKS) for each in values], axis=1)
-    extreme = np.where(np.arange(_CHECKS)[:, None] % 2, [each.start for each in values], [each[-1] for each in values])
-    for z in (drawn, uniform, extreme):
-        evaluation = marginal.target.evaluate(marginal._joined(points[:, marginal.kept], z))
-        log_prior = np.where(evaluation.inside, evaluation.log_prior, -np.inf)
-        said = marginal.log_products(points[:, marginal.kept], z)
-        if not (_equal(said[:, 0], evaluation.log_density) & _equal(said[:, 1], log_prior)).all():
-            return False
-    return True
-
-
 def _another(current: np.ndarray, values: Sequence[range], rng: np.random.Generator) -> np.ndarray:
     """For each coordinate a value that it does not have, if there is one."""
     sizes = np.array([len(each) for each in values])
@@ -369,9 +392,9 @@ def _another(current: np.ndarray, values: Sequence[range], rng: np.random.Genera
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Equal up to rounding; minus infinity is equal to itself."""
+    """Equal up to what rounding may do and what makes no difference; minus infinity is equal to itself."""
     with np.errstate(invalid="ignore"):
-        return (one == other) | (np.abs(one - other) <= _TOLERANCE * (1 + np.abs(one) + np.abs(other)))
+        return (one == other) | (np.abs(one - other) <= 1e-6 + 1e-9 * (np.abs(one) + np.abs(other)))
 
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------

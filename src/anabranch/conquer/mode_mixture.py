@@ -30,12 +30,17 @@ from anabranch.conquer.weights import effective_sample_size
 
 __all__ = ["ModeMixture", "ModeMixtureState", "mixture_on"]
 
-_FREEDOMS = (3.0, 5.0, 10.0, 20.0, 40.0)
+_FREEDOM = (3.0, 40.0)
+"""Degrees of freedom, the fewest and the most: with more, the tails would be too light to be safe."""
 _DEPTH = 15.0
 """Modes whose mass is less than that of the best by more than this many nats are left out."""
 _GOOD = 0.5
 """An efficiency (effective draws per draw) with which there is nothing left to adapt."""
 _BATCH = 20_000
+_AT_ONCE, _AGREE = 64, 4
+"""Climbs at once, and how many must reach the highest mode before no others are started."""
+_FIRST_DRAWS = 2_000
+"""Draws of the visit that finds the modes: enough to see whether the path deserves more."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,8 @@ class ModeMixture:
         self, target: Target, state: ModeMixtureState, rng: np.random.Generator, evaluations: int
     ) -> ModeMixtureState:
         end = target.evaluations + evaluations
-        if state.proposal is None and not state.failed:
+        first = state.proposal is None
+        if first and not state.failed:
             state = self._find_modes(target, rng, evaluations)
         elif state.pooled and target.has_gradient and target.evaluations + evaluations > 2 * state.searched:
             state = self._search_again(target, state, rng, evaluations // 4)
@@ -140,7 +146,8 @@ class ModeMixture:
                 state = self._adapt(target, state, rng, left)
             else:
                 state = self._sample(target, state, rng, left)
-            if end - target.evaluations < 50:
+            enough = first and state.pooled and state.points is not None and len(state.points) >= _FIRST_DRAWS
+            if enough or end - target.evaluations < 50:
                 break
         return state
 
@@ -165,8 +172,8 @@ class ModeMixture:
         population, log_density = population[inside], log_density[inside]
         defence = broad(population)
         symmetries = find_symmetries(target, population)
-        starts = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
-        modes = self._climbed(target, starts, defence.spread, evaluations)
+        batches = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
+        modes = self._climbed(target, batches, defence.spread, evaluations)
         if symmetries:
             modes, symmetries = _folded(target, modes, symmetries, defence.spread)
         return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries), searched=evaluations)
@@ -175,9 +182,17 @@ class ModeMixture:
         # Half of the climbers stop after a quarter of the way.
         return int(np.clip(evaluations // (0.625 * self.iterations + 1), 4, self.starts))
 
-    def _climbed(self, target: Target, starts: np.ndarray, spread: np.ndarray, evaluations: int) -> Modes:
-        """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow."""
-        points, heights = climb(target, starts, spread, self.iterations)
+    def _climbed(self, target: Target, batches: Sequence[np.ndarray], spread: np.ndarray, evaluations: int) -> Modes:
+        """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow.
+
+        Batches of starts follow each other until the highest mode was reached several times.
+        """
+        points, heights = np.zeros((0, target.dim)), np.zeros(0)
+        for starts in batches:
+            ends, tops = climb(target, starts, spread, self.iterations)
+            points, heights = np.concatenate([points, ends]), np.concatenate([heights, tops])
+            if (heights > heights.max() - 1).sum() >= _AGREE:
+                break
         most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
@@ -192,7 +207,7 @@ class ModeMixture:
         assert state.proposal is not None and state.defence is not None and state.log_weights is not None
         state = replace(state, searched=state.searched + 4 * evaluations)
         starts = _wide(state.defence).draw(self._number_of_starts(evaluations), rng)
-        modes = self._climbed(target, starts, state.defence.spread, evaluations)
+        modes = self._climbed(target, [starts], state.defence.spread, evaluations)
         if state.symmetries:
             modes = replace(modes, points=fold(modes.points, state.symmetries))
         proposal = _defended(state.proposal, state.defence, self.defence)
@@ -264,13 +279,16 @@ class ModeMixture:
         return points, log_density - proposal.log_density(points)
 
 
-def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """A quarter are the best of the population; the others are any of it, two in three of them blown up."""
-    best = population[np.argsort(-log_density, kind="stable")[: max(n // 4, 1)]]
+def _starts(
+    population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Starts in batches: at first some of the best of the population, then any of it, two in three blown up."""
+    best = population[np.argsort(-log_density, kind="stable")[: max(min(n, _AT_ONCE) // 4, 1)]]
     others = population[rng.integers(len(population), size=max(n - len(best), 0))]
     centre = np.median(population, axis=0)
     factor = np.where(np.arange(len(others)) % 3 == 0, 1.0, rng.uniform(1.5, 3.5, len(others)))
-    return np.concatenate([best, centre + factor[:, None] * (others - centre)])
+    starts = np.concatenate([best, centre + factor[:, None] * (others - centre)])
+    return np.split(starts, range(_AT_ONCE, len(starts), _AT_ONCE))
 
 
 def _wide(component: StudentMixture) -> StudentMixture:
@@ -327,9 +345,10 @@ def _refit(
     log_old = _defended(proposal, defence, share).log_density(points)
     extended = _extended(proposal, defence, points, weights)
     candidates = []
-    for freedom in _FREEDOMS:
+    now = float(extended.freedom.mean())
+    for freedom in np.clip([now / 2, now, 2 * now], *_FREEDOM):
         candidate = extended.with_freedom(freedom)
-        for _ in range(3):
+        for _ in range(2):
             candidate = candidate.refitted(points, weights)
         log_new = _defended(candidate, defence, share).log_density(points)
         candidates.append((logsumexp(2 * log_weights + log_old - log_new), freedom, candidate))

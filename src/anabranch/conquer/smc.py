@@ -17,7 +17,7 @@ which sees both the weights and how well the moves mix. Sweeps are repeated, and
 all particles, and how the sweeps scatter corrects the variance that the sweeps state.
 
 Particles that choose their own temperatures make Ẑ a little too small: they go too far where they happen to lack the
-large weights (by 0.05 in log Ẑ for 512 of them in twenty dimensions). So a first, smaller sweep learns temperatures that
+large weights (by 0.05 in log Ẑ for 512 of them in twenty dimensions). So a first, smaller sweep learns the ladder that
 the others follow; its own evidence counts only as long as there is no other.
 """
 
@@ -47,7 +47,7 @@ _LARGEST = 2**15
 _BEFORE_DOUBLING = 4
 """Sweeps of one size before the next are twice as large."""
 _FIRST_COST = 40
-"""Evaluations for each particle of a sweep, before any has run."""
+"""Points evaluated for each particle of a sweep, before any has run."""
 _GRADIENT_FROM = 6
 """Coordinates from which on a gradient, with what it costs, makes better moves than a random walk."""
 _STATED = 4.0
@@ -104,10 +104,12 @@ class SMC:
         if state.tuning is None:
             state = self._prepared(target, state, rng)
         while not state.lost:
-            n = self._size(target, state, end - target.evaluations)
+            before, n = target.evaluations, self._size(target, state, end - target.evaluations)
             state = self._swept(target, state, n, rng)
-            # A last sweep with what remains would be too small to tell much.
-            if end - target.evaluations < state.cost * n / (2 if len(state.sweeps) > 1 else 1):
+            # A last sweep with what remains would be too small to tell much; one that had nothing to start from would
+            # not have more the next time.
+            enough = state.cost * n / (2 if len(state.sweeps) > 1 else 1)
+            if end - target.evaluations < enough or target.evaluations == before:
                 break
         return state
 
@@ -138,7 +140,11 @@ class SMC:
             if not len(points):
                 return replace(state, lost=True)
             proposal = fitted(points, target.discrete, self.proposal)
-        return replace(state, lost=False, proposal=proposal, tuning=Tuning(_moves_by_gradient(target, points)))
+        before = target.evaluations
+        target.evaluate(points[:1])  # a point of a density with coordinates summed out takes several evaluations
+        cost = _FIRST_COST * (target.evaluations - before)
+        tuning = Tuning(_moves_by_gradient(target, points))
+        return replace(state, lost=False, proposal=proposal, tuning=tuning, cost=cost)
 
     def _size(self, target: Target, state: SMCState, left: int) -> int:
         """Particles of the next sweep: what the evaluations allow, within the size that its turn has."""

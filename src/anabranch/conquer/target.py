@@ -48,6 +48,10 @@ class Target(Protocol):
         """Points at which the density was computed so far."""
 
     @property
+    def best_likelihood(self) -> float:
+        """The largest log likelihood met so far."""
+
+    @property
     def known(self) -> np.ndarray:
         """Points known to lie in the path, from the executions that found it; rows, maybe none."""
 
@@ -74,6 +78,7 @@ class PathTarget:
         self.discrete = path.discrete
         self.has_gradient = path.has_gradient
         self.evaluations = 0
+        self.best_likelihood = -np.inf
         self._on_host, self._with_gradient = 0, 0
         self._differentiated = False
 
@@ -84,19 +89,24 @@ class PathTarget:
         return np.concatenate(points) if points else np.zeros((0, self.dim))
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        self.evaluations += len(points)
         if not self._differentiated and self._on_host + len(points) <= COMPILE_ABOVE:
             self._on_host += len(points)
-            return self.path.evaluate(points, compile=False)
+            return self._noted(self.path.evaluate(points, compile=False))
         if self._differentiated and self._with_gradient + len(points) <= PLAIN_ABOVE:
             self._with_gradient += len(points)
-            return self.path.differentiate(points)[0]
-        return self.path.evaluate(points)
+            return self._noted(self.path.differentiate(points)[0])
+        return self._noted(self.path.evaluate(points))
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
-        self.evaluations += len(points)
         self._differentiated = True
-        return self.path.differentiate(points, inverse_temperature)
+        evaluation, gradient = self.path.differentiate(points, inverse_temperature)
+        return self._noted(evaluation), gradient
+
+    def _noted(self, evaluation: Evaluation) -> Evaluation:
+        self.evaluations += len(evaluation.inside)
+        inside = evaluation.log_likelihood[evaluation.inside]
+        self.best_likelihood = max(self.best_likelihood, float(inside.max(initial=-np.inf)))
+        return evaluation
 
     def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
         return self.path.prior(n, seed=int(rng.integers(2**31)))

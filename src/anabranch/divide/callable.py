@@ -31,7 +31,7 @@ def log_density_function(path: Path) -> Callable[[jax.Array], jax.Array]:
         ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
         >>> log_density = log_density_function(ab.find_paths(program).paths[0])
         >>> with jax.enable_x64(True):
-        ...     value, gradient = jax.value_and_grad(log_density)(jnp.array([0.25]))
+        ...     value, gradient = jax.jit(jax.value_and_grad(log_density))(jnp.array([0.25]))
         >>> round(float(value), 4), gradient.tolist()
         (-2.1504, [0.5])
     """

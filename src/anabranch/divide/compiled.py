@@ -30,6 +30,10 @@ NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
 
 
+GRADIENT_BLOCK = 64
+"""Points per call of the function with the gradient, at most: climbers come in dozens, not in thousands."""
+
+
 class Compiled:
     """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
 
@@ -37,14 +41,15 @@ class Compiled:
         self.densities = [Density(recording) for recording in recordings]
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return Evaluation(*self._in_blocks(self._function, points))
+        return Evaluation(*_in_blocks(self._function, self.block, points))
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
         parts = [density.at(points) for density in self.densities]
         return Evaluation(*_chosen(parts, np))
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
-        *values, gradient = self._in_blocks(self._gradient, points, inverse_temperature)
+        size = min(self.block, GRADIENT_BLOCK)
+        *values, gradient = _in_blocks(self._gradient, size, points, inverse_temperature)
         return Evaluation(*values), gradient
 
     def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
@@ -75,17 +80,6 @@ class Compiled:
         fitting = NUMBERS_PER_BLOCK // max(numbers_per_point(self.densities), 1)
         return min(max(1 << fitting.bit_length() >> 1, SMALLEST_BLOCK), LARGEST_BLOCK)
 
-    def _in_blocks(self, function: Callable[..., Any], points: np.ndarray, *args: Any) -> list[np.ndarray]:
-        n, size = len(points), self.block
-        blocks = []
-        with inside():
-            for start in range(0, max(n, 1), size):
-                block = points[start : start + size]
-                if len(block) < size:
-                    block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
-                blocks.append(function(block, *args))
-            return [np.concatenate([np.asarray(part) for part in column])[:n] for column in zip(*blocks, strict=True)]
-
     @cached_property
     def _function(self) -> Callable[..., Any]:
         def at_point(point: Any) -> tuple[Any, ...]:
@@ -109,6 +103,17 @@ class Compiled:
             return (*values, holds, gradient)
 
         return jax.jit(jax.vmap(at_point, in_axes=(0, None)))
+
+
+def _in_blocks(function: Callable[..., Any], size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
+    n, blocks = len(points), []
+    with inside():
+        for start in range(0, max(n, 1), size):
+            block = points[start : start + size]
+            if len(block) < size:
+                block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
+            blocks.append(function(block, *args))
+        return [np.concatenate([np.asarray(part) for part in column])[:n] for column in zip(*blocks, strict=True)]
 
 
 def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:

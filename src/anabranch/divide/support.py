@@ -1,5 +1,5 @@
-"""What a path's sites say of themselves without evaluation: which values a discrete coordinate can have, and whether
-prior draws follow the density."""
+"""What a path says of its coordinates without evaluation: which values a discrete one can have, which of them guards
+depend on, and whether prior draws follow the density."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["finite_values", "prior_is_sampled"]
+__all__ = ["finite_values", "guarded", "prior_is_sampled"]
 
 
 def finite_values(path: Path) -> tuple[range | None, ...]:
@@ -39,6 +39,17 @@ def finite_values(path: Path) -> tuple[range | None, ...]:
     return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
 
 
+def guarded(path: Path) -> np.ndarray:
+    """Which coordinates belong to sites that a guard of the path depends on; all of them where the interpreter runs."""
+    out = np.full(path.dim, path.interpreted)
+    for end in path.ends:
+        if isinstance(end, Recording):
+            needed = _needed(end, [decision.node for decision in end.decisions if decision.node is not None])
+            of_site = [[site.outputs[0] in needed] * int(np.prod(site.unconstrained_shape)) for site in end.free]
+            out |= np.array([flag for flags in of_site for flag in flags], bool)
+    return out
+
+
 def prior_is_sampled(path: Path) -> bool:
     """Whether `path.prior` draws from the density that `log_prior` states.
 
@@ -50,6 +61,18 @@ def prior_is_sampled(path: Path) -> bool:
             if site.scale is not None or site.sampled_from is not site.distribution or _is_improper(site.distribution):
                 return False
     return True
+
+
+def _needed(recording: Recording, nodes: list[Node]) -> set[Node]:
+    """These nodes and all that they are computed from, back to the values of sites."""
+    seen: set[Node] = set()
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            producer = recording.trace.graph.producers[node]
+            nodes += [x for x in (producer.inputs if producer else ()) if isinstance(x, Node)]
+    return seen
 
 
 def _values_in(recording: Recording) -> tuple[range | None, ...]:
