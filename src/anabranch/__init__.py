@@ -1,21 +1,30 @@
 """Bayesian inference on programs whose control flow depends on random values."""
 
+from anabranch.combine import Draw, Draws, Posterior, load
+from anabranch.dcc import DCC
 from anabranch.divide import Division, Evaluation, Executions, Outcome, Path, PriorDraws, SiteInfo, find_paths
+from anabranch.inference import infer
 from anabranch.language import deterministic, factor, observe, sample
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DCC",
     "Division",
+    "Draw",
+    "Draws",
     "Evaluation",
     "Executions",
     "Outcome",
     "Path",
+    "Posterior",
     "PriorDraws",
     "SiteInfo",
     "deterministic",
     "factor",
     "find_paths",
+    "infer",
+    "load",
     "observe",
     "sample",
 ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.allocate import UCB, ActiveSet, Allocator, Arm, Entry, Ledger
 from anabranch.combine import Posterior, Run, Solution
-from anabranch.conquer import Auto, Estimate, RandomWalk, Strategy, Target
+from anabranch.conquer import Auto, Estimate, RandomWalk, Strategy
 from anabranch.conquer.marginal import sum_out
 from anabranch.divide import Division
 from anabranch.divide.discover import Proposals, neighbours, propose
@@ -73,7 +73,7 @@ class DCC:
     executions: int = 1_000
     proposals: int = 100
     systematic: bool = True
-    active: ActiveSet = field(default_factory=ActiveSet)
+    active: ActiveSet = field(default_factory=lambda: ActiveSet(threshold=3))
     allocations: int = 16
     share: int = 5_000
     first_share: int | None = None
@@ -87,6 +87,50 @@ class DCC:
         for name in ("proposals", "summed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        T_0: int = 1_000,
+        T_init: int = 50,
+        N: int = 10,
+        M: int = 10,
+        C_0: int = 5,
+        delta: float = 0.5,
+        beta: float = 0.1,
+        kappa: float = 1.0,
+        T_a: int = 1_000,
+        most_active: int | None = None,
+    ) -> DCC:
+        """The paper's own algorithm (appendix B), every hyper-parameter under the paper's name.
+
+        Args:
+            T_0: executions from the prior that find the first paths.
+            T_init: greedy steps of a new path, for each of its coordinates.
+            N: chains of a path.
+            M: importance samples of each chain at each step.
+            C_0: how often a path must be proposed before it becomes active; it grows with the iterations.
+            delta: δ, the share of exploration in the utility.
+            beta: β, its boost of optimism.
+            kappa: κ, how much the spread of the weights counts.
+            T_a: weights to look ahead.
+            most_active: a bound on the active paths.
+
+        The paper does not say which values it used; these are ours.
+        """
+        return cls(
+            strategy=RandomWalk(chains=N, importance_samples=M, initial_steps=T_init),
+            allocator=UCB(delta=delta, beta=beta, kappa=kappa, look_ahead=T_a),
+            executions=T_0,
+            proposals=N,
+            systematic=False,
+            active=ActiveSet(threshold=C_0, growth=0.01, most=most_active),
+            allocations=8,
+            share=10 * N * (M + 1),
+            thrifty=False,
+            summed=0,
+        )
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Find paths, solve them, and join the answers, until a limit is reached."""
@@ -108,7 +152,7 @@ class _Search:
         self.active = settings.active
         arrivals = division.explore(settings.executions, seed)
         self.ledger.update(division, arrivals)
-        self.count({e.path.signature: len(e.members) for e in arrivals if e.path is not None})
+        self.admit(executions.path.signature for executions in arrivals if executions.path is not None)
 
     def go(self, pool: ThreadPoolExecutor) -> str:
         """Rounds, until there is a reason to stop, which is returned."""
@@ -252,7 +296,9 @@ class _Search:
                 continue
             entry.expanded = True
             rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 2))
-            self.remember(entry, weight, neighbours(self.division, entry.path, self.states(entry, rng), rng))
+            around = neighbours(self.division, entry.path, self.states(entry, rng), rng)
+            self.remember(entry, weight, around)
+            self.admit(around.counts)
 
     def states(self, entry: Entry, rng: np.random.Generator) -> np.ndarray:
         """Some draws of a path, from which to propose, in its own coordinates."""
@@ -263,14 +309,14 @@ class _Search:
         chosen = rng.choice(len(weights), self.settings.proposals or 20, p=weights / weights.sum())
         return entry.target.executions(estimate.points[chosen], rng)
 
-    def count(self, counts: Mapping[Any, int]) -> None:
-        """C_k: executions and proposals that ended in each path."""
-        self.active = self.active.proposed(counts)
+    def admit(self, signatures: Iterable[Any]) -> None:
+        """Let paths be active at once: those that the prior leads to, and those next to one with mass."""
+        self.active = self.active.proposed({each: int(np.ceil(self.active.required)) for each in signatures})
 
     def remember(self, entry: Entry, weight: float, proposals: Proposals) -> None:
-        """Count what was proposed, and enter what is new."""
+        """Count what was proposed, C_k, and enter what is new."""
         self.executions += sum(proposals.counts.values())
-        self.count(proposals.counts)
+        self.active = self.active.proposed(proposals.counts)
         self.ledger.update(self.division, proposals.arrivals)
         for signature in proposals.counts:
             found = self.ledger.entries.get(signature)

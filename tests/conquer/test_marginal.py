@@ -257,6 +257,7 @@ def test_infinite_sites_stay_beside_finite_ones():
     np.testing.assert_allclose(np.exp(marginal.evaluate(k[:, None]).log_density), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_tempering_with_assignments_summed_out():
     """The evidence of a mixture of two known components with unknown share, by the sum over assignments."""
 

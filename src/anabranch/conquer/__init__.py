@@ -9,6 +9,7 @@ from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.target import PathTarget, Target
+from anabranch.conquer.variational import Variational
 
 __all__ = [
     "HMC",
@@ -22,4 +23,5 @@ __all__ = [
     "RandomWalk",
     "Strategy",
     "Target",
+    "Variational",
 ]

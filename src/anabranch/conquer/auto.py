@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | finitely many values | `Enumerate`, exact | |
 | few dimensions, few evaluations | a glance, on the host | as below, when there are more evaluations |
-| real coordinates, with a gradient | `ModeMixture` | a mixture fitted to tempered particles; `NUTS` with bridge sampling |
+| real coordinates, with a gradient | `ModeMixture` | a mixture fitted to tempered particles; `HMC` and a bridge |
 | real coordinates, no gradient | a mixture fitted to tempered particles | `SMC` |
 | discrete coordinates among them | `SMC` | |
 
@@ -22,7 +22,7 @@ import numpy as np
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.glance import glance, glance_cost
-from anabranch.conquer.hmc import NUTS
+from anabranch.conquer.hmc import HMC
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import broad
 from anabranch.conquer.smc import SMC
@@ -79,7 +79,7 @@ class Auto:
 
     modes: ModeMixture = field(default_factory=ModeMixture)
     tempering: SMC = field(default_factory=SMC)
-    chains: NUTS = field(default_factory=NUTS)
+    chains: HMC = field(default_factory=HMC)
 
     def start(self, target: Target, rng: np.random.Generator) -> AutoState:
         if target.dim == 0 or (target.discrete.all() and _enumerable(target)):
@@ -89,17 +89,12 @@ class Auto:
         return AutoState(MODES if target.has_gradient else PARTICLES)
 
     def advance(self, target: Target, state: AutoState, rng: np.random.Generator, evaluations: int) -> AutoState:
-        end = target.evaluations + evaluations
-        while True:
-            left = max(end - target.evaluations, 1)
-            before = target.evaluations
-            state = self._advanced(target, state, rng, left)
-            state = replace(state, spent=state.spent + target.evaluations - before)
-            following = self._next(target, state)
-            if following is not None:
-                state = self._switched(target, state, following)
-            if following is None or end - target.evaluations < _PATIENCE // 4:
-                return state
+        # Whether to change the method is decided at the next visit: if there is none, the path was not worth it.
+        if (following := self._next(target, state)) is not None:
+            state = self._switched(target, state, following)
+        before = target.evaluations
+        state = self._advanced(target, state, rng, evaluations)
+        return replace(state, spent=state.spent + target.evaluations - before)
 
     def estimate(self, target: Target, state: AutoState) -> Estimate:
         estimates = [*state.before]

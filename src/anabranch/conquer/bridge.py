@@ -10,9 +10,9 @@ often found by iteration is the root of one function. The relative error of Ẑ 
 
     Var(Ẑ)/Z² ≈ 1/n₂ · Var_q(f₁)/E_q(f₁)² + 1/n_eff · Var_γ(f₂)/E_γ(f₂)²
 
-with f₁ and f₂ the terms of the two sums. With a proposal that was fitted to the very draws it is bridged to, Ẑ comes out
-low: by 0.7 nats for a normal posterior of 60 dimensions and 1,200 draws. So each half of the draws has the proposal of
-the other (cross-fitting, as Gronau et al., 2017, do for one of the halves), and the two answers are averaged.
+with f₁ and f₂ the terms of the two sums. With a proposal that was fitted to the very draws it is bridged to, Ẑ comes
+out low: by 0.7 nats for a normal posterior of 60 dimensions and 1,200 draws. So each half of the draws has the proposal
+of the other (cross-fitting, as Gronau et al., 2017, do for one of the halves), and the two answers are averaged.
 
 The paper asks of a local method that it estimates Z_k (section 4.2); this is how one without weights can.
 """

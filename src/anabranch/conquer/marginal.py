@@ -32,13 +32,13 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
 from anabranch import errors
+from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.target import Target
 from anabranch.divide import Evaluation, Path, PriorDraws
 from anabranch.divide.support import finite_values, guarded
 
 __all__ = ["Marginal", "sum_out"]
 
-_ENUMERABLE = 1_000_000
 _AT_ONCE = 65_536
 _PROBES, _CHECKS = 6, 48
 """Points at which pairs are looked at, and at which the groups are checked as a whole."""
@@ -52,7 +52,7 @@ def sum_out(target: Target, most: int = 64) -> Target:
     path can be enumerated. The probes come from a fixed seed: the same path is always summed in the same way.
 
     Example:
-        >>> import anabranch as ab, jax.numpy as jnp, numpyro.distributions as dist
+        >>> import anabranch as ab, numpyro.distributions as dist
         >>> from anabranch.conquer.target import PathTarget
         >>> def mixture(y):
         ...     mu = ab.sample("mu", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
@@ -68,20 +68,21 @@ def sum_out(target: Target, most: int = 64) -> Target:
     values = [each for each in found if each is not None]
     sizes = [len(each) for each in values]
     count = math.prod(sizes)
-    if not values or (len(values) == target.dim and count <= _ENUMERABLE):
+    if not values or (len(values) == target.dim and count <= Enumerate.most):
         return target
-    together = [np.arange(len(values))]
     fewest = 1 + sum(size - 1 for size in sizes)
     if fewest > most:
         return target
     rng = np.random.default_rng(0)
-    probes = _probes(target, rng)
-    if count > fewest and len(probes):
+    probes = _probes(target, rng) if count > fewest else np.zeros((0, target.dim))
+    if len(probes):
         groups = _groups(_Interactions(target, columns, values, probes[:_PROBES]), rng)
         parted = Marginal(target, columns, values, groups, probes[:_PROBES, columns])
         if len(groups) > 1 and parted.terms_per_point <= most and parted.holds_at(probes[:, parted.kept], rng):
             return parted
-    return Marginal(target, columns, values, together, _first_values(values)) if count <= most else target
+    if count > most:
+        return target
+    return Marginal(target, columns, values, [np.arange(len(values))], np.array([[each[0] for each in values]], float))
 
 
 class Marginal:
@@ -278,8 +279,10 @@ class Marginal:
         return bool((_equal(said[:, 0], evaluation.log_density) & _equal(said[:, 1], log_prior)).all())
 
     def _products(self, points: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """log γ(x, z) and log prior as the groups say they are, (n, k, 2), for k values z (n, k, m) at each of n points;
-        minus infinity where no reference holds."""
+        """log γ(x, z) and log prior as the groups say they are, (n, k, 2), for k values z (n, k, m) at each point.
+
+        Minus infinity where no reference has positive density.
+        """
         out = np.full((*z.shape[:2], 2), -np.inf)
         for rows, plan, terms in self._settled(points, None):
             for which, logs in enumerate((terms.log_density, terms.log_prior)):
@@ -414,7 +417,3 @@ def _combinations(values: Sequence[range]) -> np.ndarray:
 def _distinct(rows: np.ndarray) -> np.ndarray:
     """The rows without repetition, in the order in which they first come."""
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
-
-
-def _first_values(values: Sequence[range]) -> np.ndarray:
-    return np.array([[float(each.start) for each in values]])

@@ -222,9 +222,7 @@ class ModeMixture:
 
     # The mixture ------------------------------------------------------------------------------------------------
 
-    def _adapt(
-        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int
-    ) -> ModeMixtureState:
+    def _adapt(self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int) -> ModeMixtureState:
         """One round: draw, weigh and refit; or go back to the former mixture, where that was better.
 
         The draws that decide whether to go on are never among those that make the estimate.
@@ -246,9 +244,7 @@ class ModeMixture:
         better = _refit(state.proposal, state.defence, self.defence, points, log_weights)
         return replace(state, proposal=better, former=(state.proposal, efficiency), rounds=state.rounds + 1)
 
-    def _sample(
-        self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int
-    ) -> ModeMixtureState:
+    def _sample(self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int) -> ModeMixtureState:
         """More draws from the mixture; or, where many have shown it to be poor, a better one from them."""
         assert state.proposal is not None and state.defence is not None
         size = min(_BATCH, max(2_000, 2 * len(state.points))) if state.pooled and state.points is not None else 2_000
@@ -279,9 +275,7 @@ class ModeMixture:
         return points, log_density - proposal.log_density(points)
 
 
-def _starts(
-    population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator
-) -> list[np.ndarray]:
+def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Starts in batches: at first some of the best of the population, then any of it, two in three blown up."""
     best = population[np.argsort(-log_density, kind="stable")[: max(min(n, _AT_ONCE) // 4, 1)]]
     others = population[rng.integers(len(population), size=max(n - len(best), 0))]
