@@ -39,6 +39,10 @@ _HEAVY = 1e-4
 """Weight from which on the paths around a path are looked for."""
 _NEGLIGIBLE, _MARGIN = 20.0, 50.0
 """Nats below the evidence at which a path is negligible, and by which the best likelihood seen may yet be exceeded."""
+_DEAR = 10
+"""How much less an interpreted path is given at once: each of its evaluations takes a run of the Python."""
+_TRIES = 3
+"""Visits after which a path in which no mass was found is taken to have none."""
 _MANY = 100
 """Paths looked at, from which on more are looked at only while that finds mass."""
 
@@ -186,7 +190,15 @@ class _Search:
         entries = [entry for entry in self.chosen() if entry.visits and not entry.gave_up and self.is_worth(entry)]
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
         share = min(self.settings.share, max(left // max(times.total(), 1), 1))
-        return [(entries[index], count * share) for index, count in times.items()]
+        return [(entries[index], min(count * share, self.needed(entries[index]))) for index, count in times.items()]
+
+    def needed(self, entry: Entry) -> int:
+        """About the evaluations after which the tolerance would be met with some room: more would be wasted."""
+        tolerance = self.limits.tolerance
+        error = self.ledger.weight(entry) * (entry.estimate.log_evidence_sd if entry.estimate else np.inf)
+        if tolerance is None or not np.isfinite(error):
+            return self.limits.budget
+        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, self.settings.share))
 
     def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
         rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
@@ -197,23 +209,41 @@ class _Search:
         return [self.ledger.entries[key] for key in self.active.chosen if key in self.ledger.entries]
 
     def to_look_at(self) -> list[Entry]:
-        """The paths never visited that should be, the most promising first: those proposed from where the mass is."""
+        """The paths never visited that should be, the most promising first: those proposed from where the mass is.
+
+        When none of the active paths is left, it is the turn of the inactive ones.
+        """
         if len(self.ledger) > _MANY and self.looking_is_in_vain():
             return []
-        fresh = [entry for entry in self.chosen() if entry.visits == 0 and self.may_matter(entry)]
+        unknown = [entry for entry in self.ledger if self.is_unknown(entry)]
+        active = set(self.active.chosen)
+        fresh = [entry for entry in unknown if entry.path.signature in active and self.may_matter(entry)]
+        fresh = fresh or [entry for entry in unknown if self.may_matter(entry, strictly=True)]
         return sorted(fresh, key=lambda each: (-each.parent, -each.path.log_prior_probability, each.number))
 
-    def may_matter(self, entry: Entry) -> bool:
+    def is_unknown(self, entry: Entry) -> bool:
+        """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
+        if entry.estimate is None:
+            return True
+        found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
+        return found_nothing and entry.visits < _TRIES and not entry.gave_up
+
+    def may_matter(self, entry: Entry, strictly: bool = False) -> bool:
         """Whether a path could have mass at all: Z_k is its prior probability times a mean of its likelihood.
 
+        That mean is at most a little above the best likelihood seen anywhere; if judged strictly, above the best mean.
         A path behind guards, that only proposals have found, has no known prior probability: it may.
         """
         log_prior = entry.path.log_prior_probability if self.settings.thrifty else np.nan
-        best = max((entry.target.best_likelihood for entry in self.ledger.solved), default=-np.inf)
-        total = self.ledger.log_evidence
+        solved, total = self.ledger.solved, self.ledger.log_evidence
+        if strictly:
+            means = (each.log_evidence - each.path.log_prior_probability for each in solved)
+            best = max((mean for mean in means if np.isfinite(mean)), default=-np.inf) + _NEGLIGIBLE
+        else:
+            best = max((each.target.best_likelihood for each in solved), default=-np.inf) + _MARGIN
         if not np.isfinite([log_prior, best, total]).all():
             return True
-        return log_prior + best + _MARGIN > total - _NEGLIGIBLE
+        return log_prior + best > total - _NEGLIGIBLE
 
     def is_worth(self, entry: Entry) -> bool:
         """Whether more evaluations could matter: of a path whose look showed it to be negligible they could not."""
@@ -233,7 +263,7 @@ class _Search:
     def conquer(self, chosen: Sequence[tuple[Entry, int]], pool: ThreadPoolExecutor) -> None:
         """Spend the evaluations, on all the chosen paths at once."""
         before = self.ledger.log_evidence
-        looks = all(entry.visits == 0 for entry, _ in chosen)
+        looks = all(self.is_unknown(entry) for entry, _ in chosen)
         for entry, (target, state, estimate, gave_up) in zip(
             (entry for entry, _ in chosen), pool.map(self.visit, *zip(*chosen, strict=True)), strict=True
         ):
@@ -247,6 +277,8 @@ class _Search:
 
     def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str]:
         """One allocation. What goes wrong on one path must not lose what is known of the others."""
+        if entry.path.interpreted:
+            evaluations = max(evaluations // _DEAR, 1)
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits))
         strategy, target, state = self.settings.strategy, entry.target, entry.state
         try:

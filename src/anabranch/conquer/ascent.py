@@ -119,7 +119,7 @@ def distinct(points: np.ndarray, log_density: np.ndarray, spread: np.ndarray, mo
 
 def polish(target: Target, points: np.ndarray, spread: np.ndarray, iterations: int = 10) -> Modes:
     """Newton steps with adaptive damping from each point, all points together."""
-    n, d = points.shape
+    n = len(points)
     points, damping = points.copy(), np.full(n, 1e-3)
     evaluation, gradient = target.differentiate(points)
     value = evaluation.log_density

@@ -112,9 +112,11 @@ class Auto:
 
     def _advanced(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> AutoState:
         """Start the method if it has not begun, and go on with it."""
-        if state.method == MODES and state.state is None and left < _GLANCE_BELOW and _fits_glance(target, left):
-            state = replace(state, method=GLANCE)
-        elif state.method == GLANCE and state.spent + left >= 2 * _GLANCE_BELOW:
+        # Without a gradient all evaluations are dear, and a glance is worth trying first.
+        cheap = left < _GLANCE_BELOW or not target.has_gradient
+        if state.method in (MODES, PARTICLES) and not (state.state or state.before) and cheap:
+            state = replace(state, method=GLANCE) if _fits_glance(target, left) else state
+        elif state.method == GLANCE and target.has_gradient and state.spent + left >= 2 * _GLANCE_BELOW:
             # What a glance was enough for would have been a small share.
             state = self._switched(target, state, MODES)
         if state.state is None:

@@ -24,7 +24,7 @@ from anabranch.conquer.ascent import Modes, climb, distinct, polish, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import broad, spread_out
 from anabranch.conquer.student import StudentMixture, root_of
-from anabranch.conquer.symmetry import Exchangeable, find_symmetries, fold, log_copies, ordered
+from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import effective_sample_size
 
@@ -73,6 +73,13 @@ class ModeMixtureState:
     searched: int = 0
     refit_at: int = 2_000
     failed: str = ""
+
+    @property
+    def parts(self) -> tuple[StudentMixture, StudentMixture]:
+        """The mixture and its defensive component, once there are any."""
+        assert self.proposal is not None
+        assert self.defence is not None
+        return self.proposal, self.defence
 
 
 @dataclass(frozen=True)
@@ -138,16 +145,16 @@ class ModeMixture:
         first = state.proposal is None
         if first and not state.failed:
             state = self._find_modes(target, rng, evaluations)
+            if state.symmetries and not self._confirmed(target, state, rng):
+                state = self._find_modes(target, rng, evaluations, symmetric=False)
         elif state.pooled and target.has_gradient and target.evaluations + evaluations > 2 * state.searched:
             state = self._search_again(target, state, rng, evaluations // 4)
         while not state.failed:
             left = end - target.evaluations
-            if state.adapting:
-                state = self._adapt(target, state, rng, left)
-            else:
-                state = self._sample(target, state, rng, left)
-            enough = first and state.pooled and state.points is not None and len(state.points) >= _FIRST_DRAWS
-            if enough or end - target.evaluations < 50:
+            go_on = self._adapt if state.adapting else self._sample
+            state = go_on(target, state, rng, left)
+            drawn = len(state.points) if state.points is not None and not state.adapting else 0
+            if (first and drawn >= _FIRST_DRAWS) or (drawn and end - target.evaluations < 50):
                 break
         return state
 
@@ -155,15 +162,15 @@ class ModeMixture:
         if state.points is None or state.log_weights is None:
             remarks = [state.failed] if state.failed else []
             return Estimate.nothing(target.dim, target.evaluations, "ModeMixture", remarks)
-        remarks = [
-            f"{' and '.join(each.names)}: {each.size} exchangeable components; draws have them in one order"
-            for each in state.symmetries
-        ]
-        return Estimate.from_weights(state.points, state.log_weights, target.evaluations, "ModeMixture", remarks)
+        # The labels go back at random: of always the same randomness, since an estimate of a state is always the same.
+        points = unfold(state.points, state.symmetries, np.random.default_rng(len(state.points)))
+        return Estimate.from_weights(points, state.log_weights, target.evaluations, "ModeMixture")
 
     # The modes --------------------------------------------------------------------------------------------------
 
-    def _find_modes(self, target: Target, rng: np.random.Generator, evaluations: int) -> ModeMixtureState:
+    def _find_modes(
+        self, target: Target, rng: np.random.Generator, evaluations: int, symmetric: bool = True
+    ) -> ModeMixtureState:
         population = spread_out(target, int(np.clip(evaluations // 10, 50, 500)), rng)
         log_density = target.differentiate(population)[0].log_density
         inside = np.isfinite(log_density)
@@ -171,12 +178,18 @@ class ModeMixture:
             return ModeMixtureState(failed="no point of positive density was found to start from")
         population, log_density = population[inside], log_density[inside]
         defence = broad(population)
-        symmetries = find_symmetries(target, population)
+        symmetries = find_symmetries(target, population) if symmetric else []
         batches = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
         modes = self._climbed(target, batches, defence.spread, evaluations)
         if symmetries:
             modes, symmetries = _folded(target, modes, symmetries, defence.spread)
         return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries), searched=evaluations)
+
+    def _confirmed(self, target: Target, state: ModeMixtureState, rng: np.random.Generator) -> bool:
+        """Whether the symmetries, found at points of the prior, hold where the mass is, too."""
+        points, log_weights = self._draw(target, state, rng, 200)
+        heaviest = np.argsort(-log_weights, kind="stable")[:50]
+        return are_symmetries(target, state.symmetries, points[heaviest], rng)
 
     def _number_of_starts(self, evaluations: int) -> int:
         # Half of the climbers stop after a quarter of the way.
@@ -204,21 +217,20 @@ class ModeMixture:
 
         A mode is missed where its weight γ/q would be larger than all that were drawn.
         """
-        assert state.proposal is not None and state.defence is not None and state.log_weights is not None
+        proposal, defence = state.parts
+        largest = -np.inf if state.log_weights is None else state.log_weights.max()
         state = replace(state, searched=state.searched + 4 * evaluations)
-        starts = _wide(state.defence).draw(self._number_of_starts(evaluations), rng)
-        modes = self._climbed(target, [starts], state.defence.spread, evaluations)
+        starts = _wide(defence).draw(self._number_of_starts(evaluations), rng)
+        modes = self._climbed(target, [starts], defence.spread, evaluations)
         if state.symmetries:
             modes = replace(modes, points=fold(modes.points, state.symmetries))
-        proposal = _defended(state.proposal, state.defence, self.defence)
-        log_weights = modes.log_density + log_copies(state.symmetries) - proposal.log_density(modes.points)
-        missed = log_weights > state.log_weights.max() + 1
+        log_proposal = _defended(proposal, defence, self.defence).log_density(modes.points)
+        log_weights = modes.log_density + log_copies(state.symmetries) - log_proposal
+        missed = log_weights > largest + 1
         if not missed.any():
             return state
         found = mixture_on(modes.take(np.flatnonzero(missed)))
-        return replace(
-            state, proposal=state.proposal.joined(found, 0.5), former=None, adapting=True, rounds=0, pooled=False
-        )
+        return replace(state, proposal=proposal.joined(found, 0.5), former=None, adapting=True, rounds=0, pooled=False)
 
     # The mixture ------------------------------------------------------------------------------------------------
 
@@ -227,7 +239,7 @@ class ModeMixture:
 
         The draws that decide whether to go on are never among those that make the estimate.
         """
-        assert state.proposal is not None and state.defence is not None
+        proposal, defence = state.parts
         d = target.dim
         size = (300 + 50 * d + d * (d + 3)) * (1 + state.rounds // 2)
         if left < 3 * size:  # of a few draws, all should make the estimate
@@ -241,14 +253,14 @@ class ModeMixture:
         state = replace(state, points=points, log_weights=log_weights)
         if (efficiency > _GOOD and state.rounds > 0) or state.rounds >= self.rounds:
             return replace(state, adapting=False)
-        better = _refit(state.proposal, state.defence, self.defence, points, log_weights)
-        return replace(state, proposal=better, former=(state.proposal, efficiency), rounds=state.rounds + 1)
+        better = _refit(proposal, defence, self.defence, points, log_weights)
+        return replace(state, proposal=better, former=(proposal, efficiency), rounds=state.rounds + 1)
 
     def _sample(self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int) -> ModeMixtureState:
         """More draws from the mixture; or, where many have shown it to be poor, a better one from them."""
-        assert state.proposal is not None and state.defence is not None
+        proposal, defence = state.parts
         size = min(_BATCH, max(2_000, 2 * len(state.points))) if state.pooled and state.points is not None else 2_000
-        points, log_weights = self._draw(target, state, rng, int(np.clip(left, 50, size)))
+        points, log_weights = self._draw(target, state, rng, int(np.clip(left, 200, size)))
         if state.pooled:
             points = np.concatenate([state.points, points])
             log_weights = np.concatenate([state.log_weights, log_weights])
@@ -256,17 +268,16 @@ class ModeMixture:
         n, efficiency = len(points), effective_sample_size(log_weights) / len(points)
         if n < state.refit_at or efficiency > _GOOD or left < 2 * n:
             return state
-        better = _refit(state.proposal, state.defence, self.defence, points, log_weights)
+        better = _refit(proposal, defence, self.defence, points, log_weights)
         return replace(
-            state, proposal=better, former=(state.proposal, efficiency), adapting=True, pooled=False, refit_at=4 * n
+            state, proposal=better, former=(proposal, efficiency), adapting=True, pooled=False, refit_at=4 * n
         )
 
     def _draw(
         self, target: Target, state: ModeMixtureState, rng: np.random.Generator, n: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draws from the mixture with its defensive component, and their log weights γ/q."""
-        assert state.proposal is not None and state.defence is not None
-        proposal = _defended(state.proposal, state.defence, self.defence)
+        proposal = _defended(*state.parts, self.defence)
         points = proposal.draw(n, rng)
         log_density = target.evaluate(points).log_density
         if state.symmetries:
