@@ -37,8 +37,10 @@ logger = logging.getLogger("anabranch")
 
 _HEAVY = 1e-4
 """Weight from which on the paths around a path are looked for."""
-_NEGLIGIBLE, _MARGIN = 20.0, 50.0
-"""Nats below the evidence at which a path is negligible, and by which the best likelihood seen may yet be exceeded."""
+_NEGLIGIBLE = 20.0
+"""Nats below the evidence at which a path is negligible."""
+_MARGIN, _STRICT_MARGIN = 50.0, 10.0
+"""Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
 _DEAR = 10
 """How much less an interpreted path is given at once: each of its evaluations takes a run of the Python."""
 _TRIES = 3
@@ -186,7 +188,8 @@ class _Search:
         if fresh := self.to_look_at():
             each = self.limits.budget // (2 * len(self.ledger))
             share = self.settings.first_share or int(np.clip(each, 300, 20_000))
-            return [(entry, min(share, left)) for entry in fresh[: self.settings.allocations]]
+            # Half a round: the sooner the mass is found, the less is spent where there is none.
+            return [(entry, min(share, left)) for entry in fresh[: max(self.settings.allocations // 2, 1)]]
         entries = [entry for entry in self.chosen() if entry.visits and not entry.gave_up and self.is_worth(entry)]
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
         share = min(self.settings.share, max(left // max(times.total(), 1), 1))
@@ -238,7 +241,7 @@ class _Search:
         solved, total = self.ledger.solved, self.ledger.log_evidence
         if strictly:
             means = (each.log_evidence - each.path.log_prior_probability for each in solved)
-            best = max((mean for mean in means if np.isfinite(mean)), default=-np.inf) + _NEGLIGIBLE
+            best = max((mean for mean in means if np.isfinite(mean)), default=-np.inf) + _STRICT_MARGIN
         else:
             best = max((each.target.best_likelihood for each in solved), default=-np.inf) + _MARGIN
         if not np.isfinite([log_prior, best, total]).all():
@@ -264,6 +267,8 @@ class _Search:
         """Spend the evaluations, on all the chosen paths at once."""
         before = self.ledger.log_evidence
         looks = all(self.is_unknown(entry) for entry, _ in chosen)
+        for entry, _ in chosen:
+            entry.target.bar = before - _NEGLIGIBLE if self.settings.thrifty else -np.inf
         for entry, (target, state, estimate, gave_up) in zip(
             (entry for entry, _ in chosen), pool.map(self.visit, *zip(*chosen, strict=True)), strict=True
         ):

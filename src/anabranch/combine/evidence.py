@@ -20,6 +20,9 @@ from anabranch.combine.solution import Run, Solution
 
 __all__ = ["Evidence", "join", "missing", "unsolved_mass"]
 
+_LIGHT = 1e-3
+"""Weight below which a path is one of those around the mass."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -42,7 +45,7 @@ def join(solutions: Sequence[Solution], run: Run) -> Evidence:
     # What was found to be nothing adds no error, though its own is infinite.
     relative = np.where(weights > 0, errors, 0.0)
     sd = float(np.sqrt(np.sum((weights * relative) ** 2)))
-    gap = missing(unsolved_mass(solutions, run))
+    gap = missing(solutions, weights, run)
     return Evidence(total, float(np.hypot(sd, gap)), weights, _weight_sds(weights, relative, sd))
 
 
@@ -64,10 +67,17 @@ def unsolved_mass(solutions: Sequence[Solution], run: Run) -> float:
     return float(np.clip(unsolved + (1.0 - run.explored), 0.0, 1.0))
 
 
-def missing(mass: float) -> float:
-    """By how much log Ẑ is low if what was not solved, this share of the prior, is as likely as the rest.
+def missing(solutions: Sequence[Solution], weights: np.ndarray, run: Run) -> float:
+    """By how much log Ẑ is low if what was not solved is as likely as the outermost of what was.
 
-    Then Ẑ is the share 1 − mass of Z. Nobody can know that it is: most paths far from the data hold nothing, and one
-    good one may hold all.
+    What was not solved is a share of the prior, `unsolved_mass`. Its mean likelihood is taken to be that of the light
+    paths, those around the ones with mass; without any, that of all. Nobody can know that it is: most paths far from
+    the data hold nothing, and one good one may hold all.
     """
-    return float(-np.log1p(-mass)) if mass < 1 else np.inf
+    mass = unsolved_mass(solutions, run)
+    prior = np.array([0.0 if s.estimate is None else s.path.prior_probability for s in solutions])
+    light = (weights < _LIGHT) & (prior > 0)
+    chosen = light if light.any() else prior > 0
+    if mass == 0 or not chosen.any():
+        return 0.0 if mass == 0 else np.inf
+    return float(np.log1p(mass * weights[chosen].sum() / prior[chosen].sum()))

@@ -36,7 +36,7 @@ __all__ = ["Auto", "AutoState"]
 
 ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "modes", "particles", "temper", "chains"
 
-_GLANCE_BELOW = 2_000
+_GLANCE_BELOW = 6_000
 """Evaluations of the first visit below which a path of few dimensions gets a glance, and no compilation."""
 _GLANCE_DIM = 8
 _PATIENCE = 10_000
@@ -116,7 +116,7 @@ class Auto:
         cheap = left < _GLANCE_BELOW or not target.has_gradient
         if state.method in (MODES, PARTICLES) and not (state.state or state.before) and cheap:
             state = replace(state, method=GLANCE) if _fits_glance(target, left) else state
-        elif state.method == GLANCE and target.has_gradient and state.spent + left >= 2 * _GLANCE_BELOW:
+        elif state.method == GLANCE and target.has_gradient and state.spent + left >= 10_000:
             # What a glance was enough for would have been a small share.
             state = self._switched(target, state, MODES)
         if state.state is None:

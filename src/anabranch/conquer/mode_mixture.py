@@ -198,7 +198,8 @@ class ModeMixture:
     def _climbed(self, target: Target, batches: Sequence[np.ndarray], spread: np.ndarray, evaluations: int) -> Modes:
         """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow.
 
-        Batches of starts follow each other until the highest mode was reached several times.
+        Batches of starts follow each other until the highest mode was reached several times, or until that one shows the
+        path to be negligible.
         """
         points, heights = np.zeros((0, target.dim)), np.zeros(0)
         for starts in batches:
@@ -206,6 +207,9 @@ class ModeMixture:
             points, heights = np.concatenate([points, ends]), np.concatenate([heights, tops])
             if (heights > heights.max() - 1).sum() >= _AGREE:
                 break
+            highest = polish(target, points[[np.argmax(heights)]], spread)
+            if highest.log_mass[0] < target.bar:
+                return highest
         most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
