@@ -190,18 +190,23 @@ class _Search:
             share = self.settings.first_share or int(np.clip(each, 300, 20_000))
             # Half a round: the sooner the mass is found, the less is spent where there is none.
             return [(entry, min(share, left)) for entry in fresh[: max(self.settings.allocations // 2, 1)]]
-        entries = [entry for entry in self.chosen() if entry.visits and not entry.gave_up and self.is_worth(entry)]
+        total = self.ledger.log_evidence
+        entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
-        share = min(self.settings.share, max(left // max(times.total(), 1), 1))
+        # Where many paths share the mass, each gets less at a time.
+        share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
+        share = min(share, max(left // max(times.total(), 1), 1))
         return [(entries[index], min(count * share, self.needed(entries[index]))) for index, count in times.items()]
 
     def needed(self, entry: Entry) -> int:
         """About the evaluations after which the tolerance would be met with some room: more would be wasted."""
         tolerance = self.limits.tolerance
-        error = self.ledger.weight(entry) * (entry.estimate.log_evidence_sd if entry.estimate else np.inf)
+        error = self.ledger.weights()[entry.path.signature] * (
+            entry.estimate.log_evidence_sd if entry.estimate else np.inf
+        )
         if tolerance is None or not np.isfinite(error):
             return self.limits.budget
-        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, self.settings.share))
+        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, self.settings.share // 10))
 
     def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
         rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
@@ -220,8 +225,8 @@ class _Search:
             return []
         unknown = [entry for entry in self.ledger if self.is_unknown(entry)]
         active = set(self.active.chosen)
-        fresh = [entry for entry in unknown if entry.path.signature in active and self.may_matter(entry)]
-        fresh = fresh or [entry for entry in unknown if self.may_matter(entry, strictly=True)]
+        fresh = self.that_may_matter([entry for entry in unknown if entry.path.signature in active])
+        fresh = fresh or self.that_may_matter(unknown, strictly=True)
         return sorted(fresh, key=lambda each: (-each.parent, -each.path.log_prior_probability, each.number))
 
     def is_unknown(self, entry: Entry) -> bool:
@@ -231,29 +236,30 @@ class _Search:
         found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
         return found_nothing and entry.visits < _TRIES and not entry.gave_up
 
-    def may_matter(self, entry: Entry, strictly: bool = False) -> bool:
-        """Whether a path could have mass at all: Z_k is its prior probability times a mean of its likelihood.
+    def that_may_matter(self, entries: Sequence[Entry], strictly: bool = False) -> list[Entry]:
+        """The paths that could have mass at all: Z_k is the prior probability times a mean of the likelihood.
 
         That mean is at most a little above the best likelihood seen anywhere; if judged strictly, above the best mean.
-        A path behind guards, that only proposals have found, has no known prior probability: it may.
+        A path behind guards, that only proposals have found, has no known prior probability: it may matter.
         """
-        log_prior = entry.path.log_prior_probability if self.settings.thrifty else np.nan
         solved, total = self.ledger.solved, self.ledger.log_evidence
         if strictly:
             means = (each.log_evidence - each.path.log_prior_probability for each in solved)
-            best = max((mean for mean in means if np.isfinite(mean)), default=-np.inf) + _STRICT_MARGIN
+            best = max((mean for mean in means if np.isfinite(mean)), default=np.nan) + _STRICT_MARGIN
         else:
-            best = max((each.target.best_likelihood for each in solved), default=-np.inf) + _MARGIN
-        if not np.isfinite([log_prior, best, total]).all():
-            return True
-        return log_prior + best > total - _NEGLIGIBLE
+            best = max((each.target.best_likelihood for each in solved), default=np.nan) + _MARGIN
+        if not self.settings.thrifty or not np.isfinite([best, total]).all():
+            return list(entries)
+        priors = [entry.path.log_prior_probability for entry in entries]
+        least = total - _NEGLIGIBLE - best
+        return [entry for entry, prior in zip(entries, priors, strict=True) if prior > least or prior == -np.inf]
 
-    def is_worth(self, entry: Entry) -> bool:
+    def is_worth(self, entry: Entry, total: float) -> bool:
         """Whether more evaluations could matter: of a path whose look showed it to be negligible they could not."""
         if not self.settings.thrifty or entry.estimate is None:
             return True
         possible = entry.log_evidence + np.log1p(min(entry.estimate.weight_sd, 1e6))
-        return bool(possible > self.ledger.log_evidence - _NEGLIGIBLE)
+        return bool(possible > total - _NEGLIGIBLE)
 
     def looking_is_in_vain(self) -> bool:
         """Whether the last rounds of first looks found nothing, out of many."""
@@ -312,10 +318,11 @@ class _Search:
     def discover(self, visited: Sequence[Entry]) -> None:
         """Propose from the paths just visited, and look around those with mass."""
         best = max((entry.log_evidence for entry in self.ledger.solved), default=-np.inf)
+        weights = self.ledger.weights()
         for entry in visited:
             if entry.path is not self.division.by_signature.get(entry.path.signature):
                 continue  # the program took another form meanwhile
-            weight = self.ledger.weight(entry)
+            weight = weights.get(entry.path.signature, 0.0)
             rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 1))
             points = self.states(entry, rng)
             if self.settings.proposals and len(points) and (weight > _HEAVY or entry.log_evidence == best):
@@ -325,8 +332,9 @@ class _Search:
 
     def look_around(self) -> None:
         """Find the paths around every path with mass, once."""
+        weights = self.ledger.weights()
         for entry in list(self.ledger):
-            weight = self.ledger.weight(entry)
+            weight = weights.get(entry.path.signature, 0.0)
             if entry.expanded or weight < _HEAVY or entry.path is not self.division.by_signature.get(
                 entry.path.signature
             ):  # fmt: skip
@@ -406,8 +414,9 @@ class _Search:
     def show(self) -> None:
         """Tell the progress display."""
         total = self.ledger.log_evidence
-        weights = [(self.ledger.weight(e), e.estimate.log_evidence_sd) for e in self.ledger.solved if e.estimate]
-        sd = float(np.sqrt(sum((w * s) ** 2 for w, s in weights if w > 0)))
+        weights = self.ledger.weights()
+        terms = ((weights[key], entry.estimate) for key, entry in self.ledger.entries.items())
+        sd = float(np.sqrt(sum((w * each.log_evidence_sd) ** 2 for w, each in terms if w > 0 and each is not None)))
         self.progress.update(
             found=len(self.ledger),
             active=len(self.ledger.solved),

@@ -105,7 +105,9 @@ class Ledger:
         logs = [entry.log_evidence for entry in self.solved]
         return float(logsumexp(logs)) if logs else -np.inf
 
-    def weight(self, entry: Entry) -> float:
-        """The posterior probability of a path, Ẑ_k/Ẑ."""
+    def weights(self) -> dict[Any, float]:
+        """The posterior probability of each path, Ẑ_k/Ẑ, by its signature."""
         total = self.log_evidence
-        return float(np.exp(entry.log_evidence - total)) if np.isfinite(total) else 0.0
+        if not np.isfinite(total):
+            return dict.fromkeys(self.entries, 0.0)
+        return {key: float(np.exp(entry.log_evidence - total)) for key, entry in self.entries.items()}

@@ -38,7 +38,8 @@ ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "mo
 
 _GLANCE_BELOW = 6_000
 """Evaluations of the first visit below which a path of few dimensions gets a glance, and no compilation."""
-_GLANCE_DIM = 8
+_GLANCE_DIM, _GLANCE_DRAWS = 8, 200
+"""Dimensions up to which a path gets a glance, and draws of that glance."""
 _PATIENCE = 10_000
 """Evaluations that a method gets before its diagnostics count."""
 _CHAINS_FROM = 10
@@ -123,6 +124,7 @@ class Auto:
             before = target.evaluations
             state = replace(state, state=self._begun(target, state, rng, left))
             left = max(left - (target.evaluations - before), 100)
+            left = min(left, _GLANCE_DRAWS) if state.method == GLANCE else left
         return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
 
     def _begun(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> Any:

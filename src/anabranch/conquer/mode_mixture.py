@@ -198,8 +198,8 @@ class ModeMixture:
     def _climbed(self, target: Target, batches: Sequence[np.ndarray], spread: np.ndarray, evaluations: int) -> Modes:
         """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow.
 
-        Batches of starts follow each other until the highest mode was reached several times, or until that one shows the
-        path to be negligible.
+        Batches of starts follow each other until the highest mode was reached several times, or until that one shows
+        the path to be negligible.
         """
         points, heights = np.zeros((0, target.dim)), np.zeros(0)
         for starts in batches:

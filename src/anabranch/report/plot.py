@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anabranch.combine.solution import Solution
+from anabranch.report.table import with_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +22,11 @@ __all__ = ["plot"]
 
 MOST_PATHS = 10
 MOST_MARGINALS = 4
+LONGEST_LINE, LONGEST_DECISION = 38, 30
+WIDE = 50.0
+"""Nats between the paths from which on those near the best would fall on one spot, and the scale is logarithmic."""
+SHOWN = 0.999
+"""The share of a marginal that its histogram spans; a few draws of small weight may lie far away."""
 # Of the palette by Okabe and Ito, which people with any kind of colour vision can tell apart.
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7F7F7F"
 
@@ -30,12 +38,15 @@ def plot(posterior: Posterior, solution: Solution, file: str | os.PathLike[str] 
 
     marginals = _marginals(solution)
     shown = [s for s in posterior.solutions[:MOST_PATHS] if s.estimate is not None]
-    figure = Figure(figsize=(10, 1.5 + 0.35 * len(shown) + (2.4 if marginals else 0)), layout="constrained")
-    rows: Any = figure.subfigures(2, 1, height_ratios=[1 + 0.35 * len(shown), 2.4]) if marginals else [figure]
-    weight_axes, evidence_axes = rows[0].subplots(1, 2, sharey=True)
-    _draw_weights(weight_axes, posterior, shown)
-    _draw_evidence(evidence_axes, shown)
-    rows[0].suptitle(f"{posterior.program.name}: log evidence {posterior.log_evidence:.3f}")
+    height = 1 + 0.4 * len(shown)
+    figure = Figure(figsize=(12, 0.5 + height + (2.4 if marginals else 0)), layout="constrained")
+    rows: Any = figure.subfigures(2, 1, height_ratios=[height, 2.4]) if marginals else [figure]
+    weights, evidence, spent = rows[0].subplots(1, 3, sharey=True, width_ratios=[4, 4, 2])
+    _draw_weights(weights, posterior, shown)
+    _draw_evidence(evidence, shown)
+    _draw_spent(spent, posterior, shown)
+    log_evidence = with_error(posterior.log_evidence, posterior.log_evidence_sd)
+    rows[0].suptitle(f"{posterior.program.name}: log evidence {log_evidence}")
     if marginals:
         _draw_marginals(rows[1], marginals, solution)
     if file is not None:
@@ -43,40 +54,71 @@ def plot(posterior: Posterior, solution: Solution, file: str | os.PathLike[str] 
     return figure
 
 
+# Paths ----------------------------------------------------------------------------------------------------------------
+
+
 def _draw_weights(axes: Axes, posterior: Posterior, shown: list[Solution]) -> None:
+    """Bars, and the figures beside them: a weight of 1e-30 has no length."""
     position = np.arange(len(shown))
     weights, errors = posterior.evidence.weights[: len(shown)], posterior.evidence.weight_sds[: len(shown)]
     axes.barh(position, weights, color=BLUE)
-    known = np.isfinite(errors)
-    axes.errorbar(weights[known], position[known], xerr=errors[known], fmt="none", ecolor="black", capsize=3)
-    axes.set_yticks(position, [_shortened(solution.path.description) for solution in shown])
+    known = np.isfinite(errors) & (errors > 0)
+    low = np.minimum(errors, weights)  # a weight is not negative
+    axes.errorbar(
+        weights[known], position[known], xerr=[low[known], errors[known]], fmt="none", ecolor="black", capsize=3
+    )
+    for place, (weight, error) in enumerate(zip(weights, errors, strict=True)):
+        text = with_error(float(weight), float(error))
+        axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
+    axes.set_yticks(position, [_label(solution.path.description) for solution in shown], fontsize="small")
     axes.invert_yaxis()
     axes.set_xlim(0, None)
     axes.set_xlabel("posterior probability")
 
 
 def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
-    """Log evidence as dots with errors, and behind them the share of the evaluations."""
-    estimates = [solution.estimate for solution in shown if solution.estimate is not None]
-    values = np.array([estimate.log_evidence for estimate in estimates])
-    errors = np.array([estimate.log_evidence_sd for estimate in estimates])
+    """Dots with errors, hollow where the error is not known.
+
+    Where they are far apart, in nats below the best: hundredths and thousands on one axis.
+    """
+    values = np.array([solution.log_evidence for solution in shown], float)
+    errors = np.array([solution.estimate.log_evidence_sd for solution in shown if solution.estimate is not None], float)
     known = np.isfinite(values)
-    position = np.arange(len(shown))
-    axes.errorbar(
-        values[known],
-        position[known],
-        xerr=np.where(np.isfinite(errors), errors, 0.0)[known],
-        fmt="o",
-        color=ORANGE,
-        ecolor="black",
-        capsize=3,
-    )
+    values, errors, position = values[known], errors[known], np.flatnonzero(known)
+    best = np.max(values, initial=-np.inf)
+    farthest = best - np.min(values, initial=best)
+    if farthest > WIDE:
+        values = values - best
+        axes.set_xscale("symlog", linthresh=1.0)
+        _mark_powers(axes, farthest)
+        axes.set_title("nats below the heaviest path", fontsize="small")
+    else:
+        axes.locator_params(axis="x", nbins=5)
+    sure = np.isfinite(errors)
+    axes.errorbar(values[sure], position[sure], xerr=errors[sure], fmt="o", color=ORANGE, ecolor="black", capsize=3)
+    axes.plot(values[~sure], position[~sure], "o", color=ORANGE, markerfacecolor="white")
+    axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel("log evidence (dots)")
-    spent = np.array([estimate.evaluations for estimate in estimates], float)
-    budget: Any = axes.twiny()
-    budget.barh(position, spent / max(spent.sum(), 1.0), color=GREY, alpha=0.25, height=0.5)
-    budget.set_xlim(0, 1)
-    budget.set_xlabel("share of evaluations (bars)")
+
+
+def _mark_powers(axes: Axes, farthest: float) -> None:
+    """Powers of ten down to beyond the farthest, not too many of them, for want of room."""
+    powers = np.arange(np.ceil(np.log10(farthest)) + 1)
+    chosen = -(10.0 ** powers[:: -(len(powers) // 8 + 1)])
+    axes.set_xticks([*chosen, 0.0], [*(f"{each:,.0f}" for each in chosen), "0"], fontsize="x-small")
+    axes.set_xticks([], minor=True)
+
+
+def _draw_spent(axes: Axes, posterior: Posterior, shown: list[Solution]) -> None:
+    spent = [solution.estimate.evaluations for solution in shown if solution.estimate is not None]
+    total = max(posterior.run.evaluations, sum(spent), 1)
+    axes.barh(np.arange(len(shown)), np.array(spent) / total, color=GREY, height=0.5)
+    axes.set_xlim(0, None)
+    axes.locator_params(axis="x", nbins=3)
+    axes.set_xlabel("share of evaluations (bars)")
+
+
+# Marginals ------------------------------------------------------------------------------------------------------------
 
 
 def _marginals(solution: Solution) -> dict[str, np.ndarray]:
@@ -92,13 +134,52 @@ def _marginals(solution: Solution) -> dict[str, np.ndarray]:
 
 
 def _draw_marginals(figure: Any, marginals: dict[str, np.ndarray], solution: Solution) -> None:
-    figure.suptitle(f"path: {_shortened(solution.path.description, 80)}")
+    figure.suptitle(f"path: {_shortened(_without_repeats(solution.path.description), 110)}", fontsize="medium")
     grid = np.atleast_1d(figure.subplots(1, len(marginals)))
     for axes, (name, values) in zip(grid, marginals.items(), strict=True):
-        axes.hist(values, bins=40, weights=solution.weights, color=BLUE, density=True)
-        axes.set_xlabel(name)
+        span = _span(values, solution.weights)
+        axes.hist(values, bins=40, range=span, weights=solution.weights, color=BLUE)
+        axes.set_xlabel(_shortened(name, 32))
+        axes.locator_params(axis="x", nbins=4)
         axes.set_yticks([])
 
 
-def _shortened(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _span(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """The interval that holds nearly all of the weight."""
+    order = np.argsort(values)
+    cumulative = np.cumsum(weights[order])
+    tail = (1 - SHOWN) / 2
+    first, last = np.searchsorted(cumulative, [tail, 1 - tail])
+    low, high = values[order[first]], values[order[min(last, len(order) - 1)]]
+    margin = 0.05 * (high - low) or 0.5
+    return float(low - margin), float(high + margin)
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def _label(description: str) -> str:
+    """A description in at most two lines."""
+    decisions = _without_repeats(re.sub(r" \[\d+ decision sequences\]$", "", description)).split(", ")
+    text = _shortened(", ".join(_shortened(each, LONGEST_DECISION) for each in decisions), 2 * LONGEST_LINE - 6)
+    return "\n".join(textwrap.wrap(text, LONGEST_LINE, break_on_hyphens=False))
+
+
+def _without_repeats(description: str) -> str:
+    """Without the name of a site where the one before it has the same, and only the number of the visit differs.
+
+    >>> _without_repeats("rule = 3, rule[1] = 2, rule[2] = 0, stop[2] = 1")
+    'rule = 3, [1] = 2, [2] = 0, stop[2] = 1'
+    """
+    out, former = [], None
+    for part in description.split(", "):
+        name = re.match(r"[\w.@:]+(?=(\[\d+\])? )", part)
+        repeated = name is not None and name[0] == former and part[name.end()] == "["
+        out.append(part[name.end() :] if name is not None and repeated else part)
+        former = name[0] if name is not None else None
+    return ", ".join(out)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Without its middle, for what distinguishes two texts may be at either end."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
