@@ -4,18 +4,19 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+ACCURACY_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench accuracy clean
 
 help: ## list the targets
 	@echo "usage: make <target>"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 12
-	@echo "variables: PYTHON=$(PYTHON) (3.11 or newer), PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS"
+	@echo "variables: PYTHON=$(PYTHON) (3.11 or newer), PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS, ACCURACY_ARGS"
 
 # Made once, and again when pyproject.toml changes. An existing .venv is kept and installed into.
 $(INSTALLED): pyproject.toml
@@ -28,7 +29,7 @@ $(INSTALLED): pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## run the demonstration
+demo: $(INSTALLED) ## infer two of the paper's programs and write mixture.png (DEMO_ARGS=file: elsewhere)
 	@$(BIN)/python -m anabranch.demo $(DEMO_ARGS)
 
 test: lint ## lint, then run the tests and the examples in docstrings
@@ -47,8 +48,12 @@ format: $(INSTALLED) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## measure how fast programs are divided into paths
-	@$(BIN)/python benchmarks/divide.py $(BENCH_ARGS)
+bench: $(INSTALLED) ## measure how fast programs are divided into paths, and inference
+	@$(BIN)/python benchmarks/divide.py
+	@$(BIN)/python benchmarks/infer.py $(BENCH_ARGS)
+
+accuracy: $(INSTALLED) ## compare answers with the truth, seed by seed (hours; ACCURACY_ARGS="--only induction")
+	@$(BIN)/python benchmarks/accuracy.py $(ACCURACY_ARGS)
 
 clean: ## remove caches and build output; .venv stays
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

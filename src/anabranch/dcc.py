@@ -43,6 +43,8 @@ _MARGIN, _STRICT_MARGIN = 50.0, 10.0
 """Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
 _DEAR = 10
 """How much less an interpreted path is given at once: each of its evaluations takes a run of the Python."""
+_MODES_NEED = 6_000
+"""Evaluations with which the modes of a path are found, as a rule."""
 _TRIES = 3
 """Visits after which a path in which no mass was found is taken to have none."""
 _MANY = 100
@@ -186,10 +188,9 @@ class _Search:
         self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
         left = max(self.limits.budget - self.ledger.evaluations, 1)
         if fresh := self.to_look_at():
-            each = self.limits.budget // (2 * len(self.ledger))
-            share = self.settings.first_share or int(np.clip(each, 300, 20_000))
+            share = min(self.settings.first_share or self.first_share(), left)
             # Half a round: the sooner the mass is found, the less is spent where there is none.
-            return [(entry, min(share, left)) for entry in fresh[: max(self.settings.allocations // 2, 1)]]
+            return [(entry, share) for entry in fresh[: max(self.settings.allocations // 2, 1)]]
         total = self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
@@ -197,6 +198,12 @@ class _Search:
         share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
         share = min(share, max(left // max(times.total(), 1), 1))
         return [(entries[index], min(count * share, self.needed(entries[index]))) for index, count in times.items()]
+
+    def first_share(self) -> int:
+        """Half of the budget for all first looks together; but where the paths are not many, enough to find modes."""
+        each = self.limits.budget // len(self.ledger)
+        least = min(each, _MODES_NEED) if len(self.ledger) <= _MANY else 300
+        return int(np.clip(each // 2, max(least, 300), 20_000))
 
     def needed(self, entry: Entry) -> int:
         """About the evaluations after which the tolerance would be met with some room: more would be wasted."""

@@ -1,7 +1,6 @@
-"""`make demo`: divide the paper's programs and print the tree of paths of each."""
+"""`make demo`: inference on two of the paper's programs, and a picture."""
 
-import time
-from typing import Any
+import sys
 
 import anabranch as ab
 from anabranch import programs
@@ -9,24 +8,23 @@ from anabranch import programs
 __all__ = ["main"]
 
 
-def main() -> None:
-    """Divide each program as 1,000 executions from its prior find it."""
-    y = programs.mixture_data()
-    show("The branching program of figure 2", programs.branching)
-    show("A Gaussian mixture with an unknown number of clusters", programs.mixture, y)
-    show("The same under a prior that expects 91 clusters", programs.misspecified_mixture, y, limit=8)
-    show("Function induction: shapes from a grammar", programs.function_induction, *programs.function_induction_data())
+def main(file: str = "mixture.png") -> None:
+    """Infer the number of clusters of the paper's mixture, then a function from a grammar."""
+    print("A Gaussian mixture with an unknown number of clusters: 150 points from five, section 3 of the paper.\n")
+    posterior = ab.infer(programs.mixture, programs.mixture_data(), seed=0, tolerance=0.02)
+    print(posterior)
+    print("\nHow many clusters?\n")
+    for value, probability in list(posterior.probability("K").items())[:5]:
+        print(f"  K = {value}: {probability:.3g}")
+    posterior.plot(file=file)
+    print(f"\nThe picture is in {file}.")
 
-
-def show(title: str, program: Any, *data: Any, limit: int = 40) -> None:
-    """Divide a program and print what was found."""
-    start = time.perf_counter()
-    division = ab.find_paths(program, *data, executions=1000, seed=0)
-    seconds = time.perf_counter() - start
-    print(f"\n{title}\n")
-    print(division.tree(limit))
-    print(f"\n1,000 executions from the prior took {division.python_runs} runs of the Python and {seconds:.2f} s.")
+    print("\nFunction induction: the shape of a function from a grammar, section 7.3. The data are noisy points of")
+    print("-x + 2 sin(5 x^2).\n")
+    data = programs.function_induction_data()
+    posterior = ab.infer(programs.function_induction, *data, seed=0, tolerance=0.02)
+    print(posterior)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -71,7 +71,11 @@ class Posterior:
 
     @property
     def log_evidence_sd(self) -> float:
-        """Its standard error; what was never solved enters as if it were as likely as the rest."""
+        """The standard error of `log_evidence`.
+
+        It joins the Monte Carlo errors of the paths with a term for what was never found or never solved, as if that
+        were as likely as the rest.
+        """
         return self.evidence.log_evidence_sd
 
     @property
@@ -179,13 +183,16 @@ class Posterior:
     # Elsewhere --------------------------------------------------------------------------------------------------
 
     def to_arviz(self, path: str | None = None, n: int = 1000, seed: int = 0) -> Any:
-        """n draws of the heaviest path, or of that with this description, with their log likelihood, for ArviZ."""
+        """Draws of one path for ArviZ, with their log likelihood: of the heaviest, or of that with this description."""
         from anabranch.report.arviz import to_arviz
 
         return to_arviz(self, self.solution(path), n, seed)
 
     def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
-        """A picture of the paths, and of the heaviest or that with this description; written to `file` if given."""
+        """A picture of the heaviest paths (weight, evidence, evaluations), written to `file` if given.
+
+        Below them are marginals of one path: the heaviest, or that with this description.
+        """
         from anabranch.report.plot import plot
 
         return plot(self, self.solution(path), file)
@@ -195,7 +202,7 @@ class Posterior:
         saving.save(self, folder)
 
     def solution(self, path: str | None = None) -> Solution:
-        """The heaviest path, or that with this description, which must have draws."""
+        """The heaviest path, or that with this description, with its estimate; it must have draws."""
         self._check_draws()
         for solution in self.solutions:
             if path in (None, solution.path.description) and len(solution.points):

@@ -185,8 +185,8 @@ def _fits_glance(target: Target, left: int) -> bool:
 
 
 def _is_good(estimate: Estimate) -> bool:
-    """Whether importance weights can be trusted."""
-    return estimate.ess > 100 and not estimate.pareto_k > 0.7
+    """Whether importance weights are worth going on with: from those of a hundredth, the next method learns more."""
+    return estimate.ess > max(100, 0.01 * len(estimate.points)) and not estimate.pareto_k > 1
 
 
 def _fitted(points: np.ndarray, rng: np.random.Generator, most: int = 12) -> StudentMixture:

@@ -30,8 +30,7 @@ from anabranch.conquer.weights import effective_sample_size
 
 __all__ = ["ModeMixture", "ModeMixtureState", "mixture_on"]
 
-_FREEDOM = (3.0, 40.0)
-"""Degrees of freedom, the fewest and the most: with more, the tails would be too light to be safe."""
+_FEWEST_FREEDOM = 3.0
 _DEPTH = 15.0
 """Modes whose mass is less than that of the best by more than this many nats are left out."""
 _GOOD = 0.5
@@ -108,7 +107,7 @@ class ModeMixture:
     starts: int = 256
     iterations: int = 60
     most_modes: int = 40
-    defence: float = 0.05
+    defence: float = 0.1
     rounds: int = 10
 
     def __post_init__(self) -> None:
@@ -355,7 +354,8 @@ def _refit(
     extended = _extended(proposal, defence, points, weights)
     candidates = []
     now = float(extended.freedom.mean())
-    for freedom in np.clip([now / 2, now, 2 * now], *_FREEDOM):
+    # With more degrees of freedom the tails would be too light to be safe; in many dimensions, with fewer too heavy.
+    for freedom in np.clip([now / 2, now, 2 * now], _FEWEST_FREEDOM, 8.0 + 2 * proposal.dim):
         candidate = extended.with_freedom(freedom)
         for _ in range(2):
             candidate = candidate.refitted(points, weights)

@@ -41,7 +41,7 @@ def plot(posterior: Posterior, solution: Solution, file: str | os.PathLike[str] 
     height = 1 + 0.4 * len(shown)
     figure = Figure(figsize=(12, 0.5 + height + (2.4 if marginals else 0)), layout="constrained")
     rows: Any = figure.subfigures(2, 1, height_ratios=[height, 2.4]) if marginals else [figure]
-    weights, evidence, spent = rows[0].subplots(1, 3, sharey=True, width_ratios=[4, 4, 2])
+    weights, evidence, spent = rows[0].subplots(1, 3, sharey=True, width_ratios=[4, 4, 2.3])
     _draw_weights(weights, posterior, shown)
     _draw_evidence(evidence, shown)
     _draw_spent(spent, posterior, shown)
@@ -115,7 +115,7 @@ def _draw_spent(axes: Axes, posterior: Posterior, shown: list[Solution]) -> None
     axes.barh(np.arange(len(shown)), np.array(spent) / total, color=GREY, height=0.5)
     axes.set_xlim(0, None)
     axes.locator_params(axis="x", nbins=3)
-    axes.set_xlabel("share of evaluations (bars)")
+    axes.set_xlabel("share of evaluations (bars)", fontsize="small")
 
 
 # Marginals ------------------------------------------------------------------------------------------------------------

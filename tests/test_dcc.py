@@ -1,0 +1,228 @@
+"""The loop: when it stops, what it spends its evaluations on, and what it finds."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import anabranch as ab
+from anabranch.conquer import Auto
+from anabranch.limits import Limits
+from exact import named
+
+FIGURE = named("figure_two")
+
+
+def figure(**settings: Any) -> Any:
+    return ab.infer(FIGURE.program, *FIGURE.args, **settings)
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1_000, 5_000, 30_000])
+@pytest.mark.parametrize("tolerance", [None, 1e-9])
+def test_the_budget_is_kept_to(budget, tolerance):
+    posterior = figure(budget=budget, tolerance=tolerance)
+    assert "budget" in posterior.run.stopped
+    assert f"{budget:,}" in posterior.run.stopped
+    assert budget <= posterior.run.evaluations <= 1.25 * budget
+
+
+def test_a_budget_of_one_still_gives_an_answer():
+    posterior = figure(budget=1)
+    assert "budget" in posterior.run.stopped
+    assert np.isfinite(posterior.log_evidence)
+
+
+def test_the_budget_is_kept_to_where_there_are_many_paths():
+    case = named("variable_selection")
+    posterior = ab.infer(case.program, *case.args, budget=20_000, tolerance=None)
+    assert "budget" in posterior.run.stopped
+    assert posterior.run.evaluations <= 25_000
+
+
+def test_time_is_kept_to():
+    figure(tolerance=0.02)  # what is compiled once is not compiled again
+    began = time.monotonic()
+    posterior = figure(seconds=0.5, tolerance=None, budget=10**9)
+    assert posterior.run.stopped == "The 0.5 seconds are over."
+    assert posterior.run.seconds >= 0.5
+    assert time.monotonic() - began < 30
+    assert np.isfinite(posterior.log_evidence)
+
+
+@pytest.mark.parametrize("tolerance", [0.05, 0.01])
+def test_a_tolerance_is_met_and_not_by_far(tolerance):
+    posterior = figure(tolerance=tolerance, budget=10**7)
+    assert posterior.run.stopped == f"log Z and the weights of the paths are known to {tolerance:g}."
+    assert posterior.log_evidence_sd <= tolerance
+    assert posterior.paths["weight_sd"].max() <= tolerance
+    assert posterior.run.evaluations < 200_000
+
+
+def test_what_is_solved_exactly_needs_no_more():
+    case = named("alarm")
+    posterior = ab.infer(case.program, *case.args, tolerance=None)
+    assert "exactly" in posterior.run.stopped
+    assert posterior.log_evidence_sd == pytest.approx(0.0, abs=1e-12)
+    assert posterior.run.evaluations <= 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"budget": 0}, "budget must be"),
+        ({"budget": 2.5}, "budget must be"),
+        ({"budget": True}, "budget must be"),
+        ({"budget": None}, "budget must be"),
+        ({"budget": float("inf")}, "budget must be"),
+        ({"budget": "many"}, "budget must be"),
+        ({"seconds": -1}, "seconds must be positive"),
+        ({"seconds": float("nan")}, "seconds must be positive"),
+        ({"tolerance": 0}, "tolerance must be positive"),
+        ({"tolerance": float("nan")}, "tolerance must be positive"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"max_sites": 0}, "max_sites must be at least 1"),
+        ({"seed": 1.5}, "seed must be an integer"),
+        ({"seed": -1}, "seed"),
+        ({"engine": "DCC"}, "engine"),
+        ({"engine": ab.DCC}, "engine"),
+        ({"engine": 3}, "engine"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(wrong, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        figure(**wrong)
+
+
+@pytest.mark.parametrize("program", [3, None, "coin"])
+def test_a_program_is_a_function(program):
+    with pytest.raises(TypeError, match="program must be a function"):
+        ab.infer(program)
+
+
+@pytest.mark.parametrize("name", ["executions", "allocations", "share", "proposals", "summed"])
+def test_settings_are_checked(name):
+    with pytest.raises(ValueError, match=name):
+        ab.DCC(**{name: -1})
+
+
+def test_limits_say_which_was_reached():
+    assert Limits(budget=10).exceeded(9) == ""
+    assert "10 evaluations" in Limits(budget=10).exceeded(10)
+    assert "seconds" in Limits(seconds=1e-9).exceeded(0)
+
+
+# What it spends and finds ---------------------------------------------------------------------------------------------
+
+
+def test_every_path_is_looked_at():
+    case = named("unknown_components")
+    posterior = ab.infer(case.program, *case.args, tolerance=0.05)
+    assert (posterior.paths["visits"] >= 1).all()
+    assert posterior.run.explored == pytest.approx(1.0)
+    assert posterior.warnings == []
+
+
+def lopsided():
+    """One path has the mass, ten have e^-500 of it."""
+    k = int(ab.sample("k", dist.DiscreteUniform(0, 10)))
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    ab.observe("y", dist.Normal(x + 40.0 * k, 1.0), 0.5)
+
+
+def test_negligible_paths_get_little():
+    posterior = ab.infer(lopsided, tolerance=0.002, budget=200_000)
+    heavy, *others = posterior.solutions
+    assert posterior.paths["weight"][0] == pytest.approx(1.0)
+    assert heavy.visits > 1
+    assert {each.visits for each in others} == {1}  # one look each
+    assert heavy.estimate.evaluations > 3 * max(each.estimate.evaluations for each in others)
+    assert posterior.log_evidence == pytest.approx(-np.log(11) - 0.5 * np.log(4 * np.pi) - 0.0625, abs=0.01)
+
+
+def test_paths_that_the_prior_does_not_reach_are_found():
+    """The guard holds for one execution in ten thousand: 100 executions from the prior do not meet it."""
+    case = named("hidden_guard")
+    posterior = ab.infer(case.program, *case.args, engine=ab.DCC(executions=100), tolerance=0.02)
+    error = posterior.log_evidence - case.log_evidence
+    assert abs(error) < 4 * posterior.log_evidence_sd
+    assert posterior.probability("rare")[1] == pytest.approx(case.probabilities["rare"][1], abs=0.03)
+
+
+def test_loops_are_followed_to_where_the_mass_is():
+    """The count is about seven, where the prior puts 0.6^7: from few executions, the paths beyond are proposed."""
+    case = named("geometric_count")
+    posterior = ab.infer(case.program, *case.args, engine=ab.DCC(executions=5))
+    assert posterior.log_evidence == pytest.approx(case.log_evidence, abs=0.01)
+
+
+def test_the_algorithm_of_the_paper():
+    posterior = figure(engine=ab.DCC.paper(T_0=200), budget=30_000, tolerance=None)
+    assert set(posterior.paths["method"]) == {"RandomWalk"}
+    assert abs(posterior.log_evidence - FIGURE.log_evidence) < max(5 * posterior.log_evidence_sd, 0.05)
+    assert posterior.probability("left")[True] == pytest.approx(FIGURE.probabilities["left"][True], abs=0.03)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Auto, with a list of what it was given."""
+
+    inner: Auto = field(default_factory=Auto)
+    given: list[tuple[str, int]] = field(default_factory=list)
+
+    def start(self, target, rng):
+        return self.inner.start(target, rng)
+
+    def advance(self, target, state, rng, evaluations):
+        self.given.append((target.path.description, evaluations))
+        return self.inner.advance(target, state, rng, evaluations)
+
+    def estimate(self, target, state):
+        return self.inner.estimate(target, state)
+
+
+def test_a_strategy_is_three_functions():
+    watched = Watched()
+    posterior = figure(engine=ab.DCC(strategy=watched), tolerance=0.02, workers=1)
+    assert {path for path, _ in watched.given} == set(posterior.paths["path"])
+    assert all(evaluations >= 1 for _, evaluations in watched.given)
+
+
+def test_interpreted_paths_get_less_at_once():
+    def by_floats():
+        x = float(ab.sample("x", dist.Normal(0.0, 1.0)))
+        ab.observe("y", dist.Normal(x, 1.0), 0.5)
+
+    watched = Watched()
+    ab.infer(by_floats, engine=ab.DCC(strategy=watched, executions=20, first_share=3_000), tolerance=0.2)
+    assert watched.given[0][1] == 300
+
+
+def test_discrete_variables_are_summed_out_of_paths():
+    def program():
+        k = ab.sample("k", dist.Bernoulli(0.3))
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Normal(x + 3.0 * k, 1.0), 2.0)
+
+    exact = np.log(sum(p * np.exp(-((2 - 3 * k) ** 2) / 4) for k, p in ((0, 0.7), (1, 0.3)))) - 0.5 * np.log(4 * np.pi)
+    for summed in (64, 0):
+        posterior = ab.infer(program, engine=ab.DCC(summed=summed), tolerance=0.02)
+        assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd
+        assert ("ModeMixture" in set(posterior.paths["method"])) == (summed > 0)
+        share = 0.3 * np.exp(-0.25) / (0.3 * np.exp(-0.25) + 0.7 * np.exp(-1.0))
+        assert posterior.probability("k")[1] == pytest.approx(share, abs=0.04)
+
+
+def test_arguments_of_the_program_are_passed_on():
+    def program(y, *, sd=1.0):
+        ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), sd), y)
+
+    posterior = ab.infer(program, 1.0, sd=jnp.sqrt(3.0), tolerance=0.02)
+    assert posterior.log_evidence == pytest.approx(-0.125 - 0.5 * np.log(8 * np.pi), abs=0.06)

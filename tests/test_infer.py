@@ -1,0 +1,78 @@
+"""Inference end to end, against programs whose evidence and posterior are known exactly."""
+
+import logging
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import anabranch as ab
+from anabranch import programs
+from exact import EXACT, named
+
+# log evidence of the paths of function induction that matter, data of seed 0, by quadrature independent of this
+# library: `x+sx2` is a·x + b·sin(c·x²). The next ones are below e^-45 of these.
+INDUCTION = {
+    "x+sx2": -43.84775241419326,
+    "sx2+x": -43.84775241419326,
+    "sx+sx2": -46.83053547314623,
+    "sx2+sx": -46.83053547314623,
+    "sx2+sx2": -88.86277340700487,
+    "x2+sx2": -89.40145195386559,
+    "sx2+x2": -89.40145195386559,
+}
+# By quadrature and tempering, K = 1 to 15; all but K = 5 is below e^-30.
+MIXTURE = -132.61168711820375
+
+SLOW = {"chinese_restaurant", "chinese_restaurant_in_clumps"}
+"""Eight guests: thousands of paths."""
+SETTINGS = {"leaves_jax": {"tolerance": 0.05, "engine": ab.DCC(first_share=5_000)}}
+"""Each of its evaluations is a run of the Python."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, id=each.name, marks=[pytest.mark.slow] * (each.name in SLOW)) for each in EXACT]
+)
+def test_the_answer_is_the_exact_one(case, caplog):
+    caplog.set_level(logging.ERROR, "anabranch")
+    posterior = ab.infer(case.program, *case.args, seed=0, **SETTINGS.get(case.name, {}))
+    error = abs(posterior.log_evidence - case.log_evidence)
+    assert error <= 0.03
+    assert error <= 3.5 * posterior.log_evidence_sd + 1e-9
+    for name, exact in case.probabilities.items():
+        found = posterior.probability(name)
+        assert sum(found.values()) == pytest.approx(1.0, abs=1e-6)
+        for value, probability in exact.items():
+            assert found.get(value, 0.0) == pytest.approx(probability, abs=0.02), (name, value)
+    for name, (f, exact) in case.expectations.items():
+        mean, sd = posterior.expectation(f)
+        assert abs(mean - exact) <= 5 * sd + 1e-6 * (1 + abs(exact)), name
+
+
+def test_the_mixture_of_the_paper():
+    posterior = ab.infer(programs.mixture, programs.mixture_data(), seed=0)
+    assert posterior.log_evidence == pytest.approx(MIXTURE, abs=0.02)
+    assert posterior.probability("K")[5] > 0.999
+    draws = posterior.draws(200)
+    centres = np.array([[draw[f"mu{k}"] for k in range(5)] for draw in draws])
+    np.testing.assert_allclose(centres.mean(axis=0), [2.1, 5.7, 10.4, 13.2, 18.9], atol=0.1)
+
+
+def test_function_induction_of_the_paper():
+    posterior = ab.infer(programs.function_induction, *programs.function_induction_data(), seed=0)
+    assert posterior.log_evidence == pytest.approx(logsumexp(list(INDUCTION.values())), abs=0.03)
+    heavy = np.sort(posterior.evidence.weights)[::-1][:5]
+    exact = np.sort(np.exp(np.array(list(INDUCTION.values())) - logsumexp(list(INDUCTION.values()))))[::-1][:5]
+    np.testing.assert_allclose(heavy, exact, atol=0.02)
+
+
+def test_intervals_cover_as_often_as_they_say():
+    """40 seeds of figure 2: a correct 95 % interval covers 34 times or more with probability 0.99."""
+    case = named("figure_two")
+    z = []
+    for seed in range(40):
+        posterior = ab.infer(case.program, *case.args, seed=seed, tolerance=0.02)
+        z.append((posterior.log_evidence - case.log_evidence) / posterior.log_evidence_sd)
+    assert (np.abs(z) < 1.96).sum() >= 34
+    assert 0.7 < np.std(z) < 1.35
+    assert abs(np.mean(z)) < 3 / np.sqrt(40)

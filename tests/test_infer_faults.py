@@ -1,0 +1,277 @@
+"""What goes wrong on one path: the others are kept, and the user is told."""
+
+import logging
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+from scipy.stats import norm, poisson
+
+import anabranch as ab
+from anabranch import errors
+from anabranch.conquer import Auto, ModeMixture
+
+
+def beside(other):
+    """A program with a plain path, `good = 1`, and another one."""
+
+    def program():
+        if ab.sample("good", dist.Bernoulli(0.5)):
+            ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 0.5)
+        else:
+            other()
+
+    return program
+
+
+GOOD = np.log(0.5) + norm.logpdf(0.5, 0.0, np.sqrt(2.0))
+
+
+def only_the_good_one(posterior):
+    assert abs(posterior.log_evidence - GOOD) < 4 * posterior.log_evidence_sd < 0.1
+    assert posterior.probability("good")[1] == pytest.approx(1.0)
+
+
+def nan_above_one():
+    x = ab.sample("u", dist.Normal(0.0, 1.0))
+    ab.factor("f", jnp.where(x > 1.0, jnp.nan, 0.0))
+
+
+def nan_everywhere():
+    ab.factor("f", jnp.sqrt(-1.0 - ab.sample("u", dist.Normal(0.0, 1.0)) ** 2))
+
+
+def outside():
+    ab.observe("y", dist.Exponential(ab.sample("rate", dist.Gamma(2.0, 1.0))), -1.0)
+
+
+def impossible():
+    x = ab.sample("u", dist.Normal(0.0, 1.0))
+    ab.factor("f", jnp.where(x < 1e9, -jnp.inf, 0.0))
+
+
+def test_points_where_the_density_is_nan_count_as_outside(caplog):
+    """The other path is left with the prior mass below one."""
+    posterior = ab.infer(beside(nan_above_one), tolerance=0.02)
+    exact = np.logaddexp(GOOD, np.log(0.5 * norm.cdf(1.0)))
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd
+    assert any("NaN" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("other", [nan_everywhere, outside, impossible])
+def test_a_path_without_density_does_no_harm(other, caplog):
+    caplog.set_level(logging.ERROR, "anabranch")
+    only_the_good_one(ab.infer(beside(other), tolerance=0.02))
+
+
+def test_an_improper_prior_that_the_data_make_proper():
+    def program():
+        m = ab.sample("m", dist.ImproperUniform(constraints.real, (), ()))
+        sd = 2.0 if ab.sample("b", dist.Bernoulli(0.25)) else 1.0
+        ab.observe("y", dist.Normal(m, sd), jnp.array([0.0, 1.0]))
+
+    posterior = ab.infer(program, tolerance=0.02)
+    logs = [np.log(p) + norm.logpdf(1.0, 0.0, sd * np.sqrt(2.0)) for p, sd in ((0.75, 1.0), (0.25, 2.0))]
+    assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd
+
+
+def test_an_improper_prior_that_stays_improper_is_not_called_known():
+    """The integral does not exist; whatever is reported must not look like an answer."""
+
+    def program():
+        m = ab.sample("m", dist.ImproperUniform(constraints.real, (), ()))
+        if ab.sample("b", dist.Bernoulli(0.5)):
+            ab.observe("y", dist.Normal(m, 1.0), 1.0)
+        else:
+            ab.observe("y", dist.Normal(0.0, 1.0), 1.0)
+
+    try:
+        posterior = ab.infer(program, tolerance=0.02, budget=50_000)
+    except errors.AnabranchError:
+        return
+    assert not np.isnan(posterior.log_evidence)
+    assert posterior.warnings
+
+
+# Nothing at all -------------------------------------------------------------------------------------------------------
+
+
+def test_zero_evidence_is_minus_infinity_with_a_warning():
+    def program():
+        ab.sample("b", dist.Bernoulli(0.5)) == 1  # noqa: B015
+        impossible()
+
+    posterior = ab.infer(program, tolerance=0.02, budget=20_000)
+    assert posterior.log_evidence == -np.inf
+    assert not np.isnan(posterior.log_evidence_sd)
+    assert posterior.warnings
+    assert not posterior.paths["weight"].isna().any()
+    assert "-inf" in repr(posterior)
+    with pytest.raises(errors.NoDraws, match="check that the program can produce the data"):
+        posterior.expectation(lambda draw: draw["u"])
+    with pytest.raises(errors.NoDraws):
+        posterior.draws(10)
+
+
+def test_data_that_no_path_can_produce_are_named():
+    def program():
+        rate = ab.sample("rate", dist.Gamma(2.0, 1.0))
+        if ab.sample("b", dist.Bernoulli(0.5)):
+            ab.observe("y", dist.Exponential(rate), -1.0)
+        else:
+            ab.observe("y", dist.Gamma(rate, 1.0), -1.0)
+
+    with pytest.raises(errors.ObservedOutsideSupport, match="'y'"):
+        ab.infer(program)
+
+
+@pytest.mark.slow
+def test_a_thousand_paths_without_mass_take_no_compilation_each():
+    def program():
+        k = int(ab.sample("k", dist.DiscreteUniform(0, 999)))
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        if k == 7:
+            ab.observe("y", dist.Normal(x, 1.0), 0.5)
+        else:
+            ab.factor("none", -jnp.inf)
+
+    posterior = ab.infer(program, tolerance=0.02, budget=200_000, seconds=60)
+    assert posterior.run.seconds < 60
+    exact = -np.log(1000) + norm.logpdf(0.5, 0.0, np.sqrt(2.0))
+    assert abs(posterior.log_evidence - exact) < max(4 * posterior.log_evidence_sd, 0.05)
+
+
+# Strategies and programs that fail ------------------------------------------------------------------------------------
+
+
+def discrete_one():
+    k = ab.sample("k", dist.Categorical(jnp.ones(3) / 3))
+    ab.observe("y", dist.Normal(jnp.array([0.0, 1.0, 2.0])[k], 1.0), 0.5)
+
+
+def test_a_strategy_that_cannot_run_gives_up_its_path_and_says_so(caplog):
+    posterior = ab.infer(beside(discrete_one), engine=ab.DCC(strategy=ModeMixture()), tolerance=0.02)
+    assert any("was given up" in record.getMessage() for record in caplog.records)
+    [given_up] = [each for each in posterior.solutions if each.estimate and each.estimate.log_evidence == -np.inf]
+    assert any("given up" in remark for remark in given_up.estimate.remarks)
+    assert abs(posterior.solutions[0].log_evidence - GOOD) < 0.1
+
+
+def test_a_path_that_was_given_up_is_in_the_warnings(caplog):
+    """Half of the prior probability was left out of log Z: who prints the posterior must see it."""
+    caplog.set_level(logging.ERROR, "anabranch")
+    posterior = ab.infer(beside(discrete_one), engine=ab.DCC(strategy=ModeMixture()), tolerance=0.02)
+    assert any("given up" in warning for warning in posterior.warnings)
+
+
+def test_a_strategy_that_can_run_nowhere_is_an_error(caplog):
+    caplog.set_level(logging.ERROR, "anabranch")
+    with pytest.raises(errors.StrategyCannotRun, match=r"no path could be solved.*Auto"):
+        ab.infer(discrete_one, engine=ab.DCC(strategy=ModeMixture()))
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Auto until an allocation of this number on a path whose description has this text; then the error."""
+
+    error: BaseException
+    when: int = 0
+    where: str = ""
+    inner: Auto = field(default_factory=Auto)
+    counter: Any = field(default_factory=count)
+
+    def start(self, target, rng):
+        return self.inner.start(target, rng)
+
+    def advance(self, target, state, rng, evaluations):
+        if self.where in target.path.description and next(self.counter) >= self.when:
+            raise self.error
+        return self.inner.advance(target, state, rng, evaluations)
+
+    def estimate(self, target, state):
+        return self.inner.estimate(target, state)
+
+
+def also_normal():
+    ab.observe("y", dist.Normal(ab.sample("z", dist.Normal(0.0, 3.0)), 1.0), 0.5)
+
+
+OTHER = np.log(0.5) + norm.logpdf(0.5, 0.0, np.sqrt(10.0))
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), ZeroDivisionError("no"), np.linalg.LinAlgError("no")], ids=repr)
+def test_an_error_at_the_first_visit_loses_one_path(error, caplog):
+    strategy = Failing(error, where="good = 0")
+    only_the_good_one(ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=0.02))
+    assert any("good = 0" in record.getMessage() for record in caplog.records)
+
+
+def test_an_error_at_a_later_visit_keeps_what_was_known(caplog):
+    strategy = Failing(ValueError("too late"), when=1, where="good = 0")
+    posterior = ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=0.002, budget=100_000)
+    exact = np.logaddexp(GOOD, OTHER)
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd
+    assert any("given up" in record.getMessage() for record in caplog.records)
+    assert any("too late" in warning for warning in posterior.warnings)
+
+
+def test_an_interrupt_keeps_what_was_computed():
+    strategy = Failing(KeyboardInterrupt(), when=3)
+    posterior = ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=1e-9, workers=1)
+    assert posterior.run.stopped.startswith("It was interrupted")
+    exact = np.logaddexp(GOOD, OTHER)
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.2
+    assert len(posterior.draws(20)) == 20
+
+
+def test_an_interrupt_before_anything_is_known_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        ab.infer(beside(also_normal), engine=ab.DCC(strategy=Failing(KeyboardInterrupt())), workers=1)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError])
+def test_an_error_of_the_program_after_discovery(kind, caplog):
+    """The prior rarely comes to where it raises, inference does. Either the path is given up, or the program's own
+    error names the path; in both cases for errors of every kind."""
+    caplog.set_level(logging.ERROR, "anabranch")
+
+    def breaks():
+        v = float(ab.sample("v", dist.Normal(0.0, 1.0)))
+        if abs(v) > 3.9:
+            raise kind("it broke")
+        ab.observe("y", dist.Normal(v, 1.0), 8.0)
+
+    engine = ab.DCC(executions=50, first_share=2_000)
+    posterior, raised = None, None
+    try:
+        posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=10_000, seed=1)
+    except kind as error:
+        raised = error
+    if posterior is None:
+        assert any("good = 0" in note for note in raised.__notes__)
+        return
+    assert any("it broke" in warning for warning in posterior.warnings)
+    assert abs(posterior.solutions[0].log_evidence - GOOD) < 0.1
+
+
+# Infinitely many values -----------------------------------------------------------------------------------------------
+
+
+def test_a_count_without_bound_that_stays_in_its_path():
+    def program(y):
+        k = ab.sample("k", dist.Poisson(3.0))
+        if ab.sample("table", dist.Bernoulli(0.5)):
+            ab.observe("y", dist.Normal(jnp.arange(50.0)[k], 1.0), y)
+        else:
+            ab.observe("y", dist.Normal(k * 1.0, 2.0), y)
+
+    posterior = ab.infer(program, 6.0, tolerance=0.02, budget=200_000)
+    k = np.arange(50)
+    logs = [np.log(0.5 * np.sum(poisson.pmf(k, 3.0) * norm.pdf(6.0, k, sd))) for sd in (1.0, 2.0)]
+    assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd
+    assert posterior.probability("table")[1] == pytest.approx(np.exp(logs[0] - np.logaddexp(*logs)), abs=0.04)
