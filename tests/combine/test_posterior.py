@@ -87,10 +87,12 @@ def test_what_was_not_solved_enters_the_error_of_the_evidence(division, posterio
     mass = sum(solution.path.prior_probability for solution in others)
     assert np.isclose(unsolved_mass([first, *others], solved.run(explored=0.99)), mass + 0.01)
     evidence = join([first, *others], solved.run())
-    assert evidence.log_evidence_sd > missing(mass)
+    solutions, weights = [first, *others], np.array([1.0] + [0.0] * len(others))
+    gap = missing(solutions, weights, solved.run())
+    assert evidence.log_evidence_sd > gap
     # If the rest were as likely as what was solved, log Z would be low by just that.
-    assert np.isclose(np.log(1 / (1 - mass)), missing(mass))
-    assert missing(1.0) == np.inf
+    assert np.isclose(gap, np.log1p(mass / first.path.prior_probability))
+    assert missing(others, weights[1:], solved.run()) == np.inf
 
 
 def test_a_cheap_look_counts_as_solved(division, posterior):

@@ -11,6 +11,7 @@ import numpy as np
 
 from anabranch.combine.solution import Solution
 from anabranch.report.table import with_error
+from anabranch.report.words import shortened, without_repeats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,12 +135,12 @@ def _marginals(solution: Solution) -> dict[str, np.ndarray]:
 
 
 def _draw_marginals(figure: Any, marginals: dict[str, np.ndarray], solution: Solution) -> None:
-    figure.suptitle(f"path: {_shortened(_without_repeats(solution.path.description), 110)}", fontsize="medium")
+    figure.suptitle(f"path: {shortened(without_repeats(solution.path.description), 110)}", fontsize="medium")
     grid = np.atleast_1d(figure.subplots(1, len(marginals)))
     for axes, (name, values) in zip(grid, marginals.items(), strict=True):
         span = _span(values, solution.weights)
         axes.hist(values, bins=40, range=span, weights=solution.weights, color=BLUE)
-        axes.set_xlabel(_shortened(name, 32))
+        axes.set_xlabel(shortened(name, 32))
         axes.locator_params(axis="x", nbins=4)
         axes.set_yticks([])
 
@@ -160,26 +161,6 @@ def _span(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
 
 def _label(description: str) -> str:
     """A description in at most two lines."""
-    decisions = _without_repeats(re.sub(r" \[\d+ decision sequences\]$", "", description)).split(", ")
-    text = _shortened(", ".join(_shortened(each, LONGEST_DECISION) for each in decisions), 2 * LONGEST_LINE - 6)
+    decisions = without_repeats(re.sub(r" \[\d+ decision sequences\]$", "", description)).split(", ")
+    text = shortened(", ".join(shortened(each, LONGEST_DECISION) for each in decisions), 2 * LONGEST_LINE - 6)
     return "\n".join(textwrap.wrap(text, LONGEST_LINE, break_on_hyphens=False))
-
-
-def _without_repeats(description: str) -> str:
-    """Without the name of a site where the one before it has the same, and only the number of the visit differs.
-
-    >>> _without_repeats("rule = 3, rule[1] = 2, rule[2] = 0, stop[2] = 1")
-    'rule = 3, [1] = 2, [2] = 0, stop[2] = 1'
-    """
-    out, former = [], None
-    for part in description.split(", "):
-        name = re.match(r"[\w.@:]+(?=(\[\d+\])? )", part)
-        repeated = name is not None and name[0] == former and part[name.end()] == "["
-        out.append(part[name.end() :] if name is not None and repeated else part)
-        former = name[0] if name is not None else None
-    return ", ".join(out)
-
-
-def _shortened(text: str, most: int) -> str:
-    """Without its middle, for what distinguishes two texts may be at either end."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"

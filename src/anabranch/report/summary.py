@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch.report.table import html_table, number, text_table, with_error
+from anabranch.report.words import shortened, without_repeats
 
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
@@ -47,7 +48,7 @@ def _rows(posterior: Posterior) -> list[list[str]]:
     evidence = posterior.evidence
     for k, solution in enumerate(posterior.solutions[:MOST_PATHS]):
         estimate = solution.estimate
-        description = _shortened(solution.path.description)
+        description = shortened(without_repeats(solution.path.description), LONGEST_DESCRIPTION)
         if estimate is None:
             out.append([description, "-", "-", "-", "-", str(solution.path.dim), "0"])
             continue
@@ -63,10 +64,6 @@ def _rows(posterior: Posterior) -> list[list[str]]:
             ]
         )
     return out
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_DESCRIPTION else text[: LONGEST_DESCRIPTION - 1] + "…"
 
 
 def _rest(posterior: Posterior) -> list[str]:
