@@ -1,9 +1,9 @@
 """How long inference takes, where the time goes, and how near the truth the answer is.
 
-    python benchmarks/infer.py             prints four tables in Markdown; some minutes
+    python benchmarks/infer.py             prints four tables in Markdown; ten minutes or more
     python benchmarks/infer.py --all       the misspecified mixture, too
     python benchmarks/infer.py --paper     the paper's own configuration beside the default
-    python benchmarks/infer.py --full      NumPyro's DCC with its own defaults; about eight minutes more
+    python benchmarks/infer.py --full      NumPyro's DCC with longer chains and all paths, 32 and 64 bits: many minutes
 
 Times on a shared machine vary from day to day: compare the rows of one run, not two runs.
 """
@@ -82,7 +82,7 @@ def cold(name: str, started: float) -> None:
 
 
 class Clock:
-    """Seconds in densities of paths; the first call of each function of a path, which compiles it, and what is not compiled, apart."""
+    """Seconds in densities of paths: first calls, which compile, later ones, and those that are not compiled."""
 
     def __init__(self) -> None:
         self.first = self.later = self.host = 0.0
@@ -124,8 +124,8 @@ class Clock:
 
 
 def print_shares(names: list[str]) -> None:
-    header("where the time goes, one thread", "seconds", "first calls, which compile", "later calls", "on the host", "all else",
-           "functions compiled")  # fmt: skip
+    header("where the time goes, one thread", "seconds", "first calls, which compile", "later calls",
+           "on the host", "all else", "functions compiled")  # fmt: skip
     for name in names:
         clock = Clock()
         with clock.running():
@@ -205,14 +205,14 @@ def print_numpyro(full: bool) -> None:
     row("anabranch", f"{seconds:.1f}", f"{weight:.6f}", f"{weight - 1:+.1e}", len(posterior.solutions), nan)
     chain = {"num_warmup": 500, "num_samples": 1000} if full else {"num_warmup": 50, "num_samples": 100}
     search = {} if full else {"num_slp_samples": 50, "max_slps": 8}
-    for bits in (32, 64):
+    for bits in (32, 64) if full else (32,):
         with jax.enable_x64(bits == 64):
             dcc = NumPyroDCC(numpyro_mixture, mcmc_kwargs={**chain, "progress_bar": False}, **search)
             start = time.perf_counter()
             result = dcc.run(jax.random.key(0), jnp.asarray(programs.mixture_data()))
             weights = {key: float(weight) for key, weight in result.slp_weights.items()}
             seconds = time.perf_counter() - start
-        settings = "defaults" if full else "50 + 100 steps, 50 executions, 8 paths"
+        settings = "500 + 1,000 steps, else its defaults" if full else "50 + 100 steps, 50 executions, 8 paths"
         ours, nan = weights.get("4"), sum(map(np.isnan, weights.values()))
         cells = ("not found", "") if ours is None else (f"{ours:.6f}", f"{ours - 1:+.1e}")
         row(f"NumPyro DCC, {bits} bits, {settings}", f"{seconds:.1f}", *cells, len(weights), nan)

@@ -45,6 +45,8 @@ _DEAR = 10
 """How much less an interpreted path is given at once: each of its evaluations takes a run of the Python."""
 _MODES_NEED = 6_000
 """Evaluations with which the modes of a path are found, as a rule."""
+_MATTERS, _ENOUGH = 0.01, 30_000
+"""Weight of a path that matters, and evaluations that it must have had before its answer counts as settled."""
 _TRIES = 3
 """Visits after which a path in which no mass was found is taken to have none."""
 _MANY = 100
@@ -213,7 +215,10 @@ class _Search:
         )
         if tolerance is None or not np.isfinite(error):
             return self.limits.budget
-        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, self.settings.share // 10))
+        least = (
+            _ENOUGH if self.is_hasty(entry, self.ledger.weights()[entry.path.signature]) else self.settings.share // 10
+        )
+        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, least))
 
     def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
         rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
@@ -226,7 +231,8 @@ class _Search:
     def to_look_at(self) -> list[Entry]:
         """The paths never visited that should be, the most promising first: those proposed from where the mass is.
 
-        When none of the active paths is left, it is the turn of the inactive ones.
+        Of several proposed from there, the simplest comes first. When none of the active paths is left, it is the turn
+        of the inactive ones.
         """
         if len(self.ledger) > _MANY and self.looking_is_in_vain():
             return []
@@ -234,7 +240,7 @@ class _Search:
         active = set(self.active.chosen)
         fresh = self.that_may_matter([entry for entry in unknown if entry.path.signature in active])
         fresh = fresh or self.that_may_matter(unknown, strictly=True)
-        return sorted(fresh, key=lambda each: (-each.parent, -each.path.log_prior_probability, each.number))
+        return sorted(fresh, key=_promise)
 
     def is_unknown(self, entry: Entry) -> bool:
         """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
@@ -300,13 +306,15 @@ class _Search:
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits))
         strategy, target, state = self.settings.strategy, entry.target, entry.state
         try:
-            if state is None:
-                if self.settings.summed:
-                    target = sum_out(target, self.settings.summed)
-                state = strategy.start(target, rng)
-            state = strategy.advance(target, state, rng, evaluations)
-            return target, state, strategy.estimate(target, state), ""
-        except (errors.AnabranchError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            # Far from the mass, densities and their derivatives overflow: that is no news.
+            with np.errstate(all="ignore"):
+                if state is None:
+                    if self.settings.summed:
+                        target = sum_out(target, self.settings.summed)
+                    state = strategy.start(target, rng)
+                state = strategy.advance(target, state, rng, evaluations)
+                return target, state, strategy.estimate(target, state), ""
+        except Exception as error:
             logger.warning("the path (%s) was given up: %s", entry.path.description, error)
             kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
             remark = f"It was given up: {error}"
@@ -382,10 +390,19 @@ class _Search:
         tolerance = self.limits.tolerance
         if tolerance is None or self.to_look_at() or not np.isfinite(self.ledger.log_evidence):
             return ""
+        weights = self.ledger.weights()
+        if any(self.is_hasty(entry, weights[key]) for key, entry in self.ledger.entries.items()):
+            return ""
         posterior = self.posterior("")
         if posterior.log_evidence_sd > tolerance or posterior.paths["weight_sd"].max() > tolerance:
             return ""
         return f"log Z and the weights of the paths are known to {tolerance:g}."
+
+    def is_hasty(self, entry: Entry, weight: float) -> bool:
+        """Whether a path with mass was given too little to have shown a mode that its first look missed."""
+        if weight < _MATTERS or entry.path.interpreted or entry.estimate is None or entry.estimate.log_evidence_sd == 0:
+            return False
+        return entry.target.evaluations < min(_ENOUGH, self.limits.budget // 20) and not entry.gave_up
 
     # Combine ----------------------------------------------------------------------------------------------------
 
@@ -432,3 +449,10 @@ class _Search:
             evaluations=self.ledger.evaluations,
             budget=self.limits.budget,
         )
+
+
+def _promise(entry: Entry) -> tuple[float, ...]:
+    """For sorting, the most promising first: by the weight of where it was proposed from, as a power of ten."""
+    if entry.parent < _HEAVY:
+        return 0.0, -entry.path.log_prior_probability, entry.number
+    return np.floor(-np.log10(entry.parent)) - 10, entry.path.dim, -entry.path.log_prior_probability, entry.number

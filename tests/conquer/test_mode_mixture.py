@@ -52,22 +52,22 @@ def test_the_error_is_that_of_the_scatter(dim):
     assert max(each.log_evidence_sd for each in estimates) < 0.03
     z = np.array([(each.log_evidence - exact) / each.log_evidence_sd for each in estimates])
     assert abs(z.mean()) < 3 / np.sqrt(SEEDS)
-    assert 0.6 < z.std() < 1.4
+    assert 0.7 < z.std() < 1.3
     assert max(each.pareto_k for each in estimates) < 0.7
 
 
 MASS = np.array([0.85, 0.15])
 
 
-def two_modes():
-    """Modes of width 0.05 at -20 and 15, with these masses, under a wide prior: the rest of the line has none."""
+def two_modes(width):
+    """Modes at -20 and 15, with these masses, under a wide prior: the rest of the line has none."""
     x = ab.sample("x", dist.Normal(0.0, 10.0))
-    heights = dist.Normal(jnp.array([-20.0, 15.0]), 0.05).log_prob(x) + jnp.log(MASS)
+    heights = dist.Normal(jnp.array([-20.0, 15.0]), width).log_prob(x) + jnp.log(MASS)
     ab.factor("data", jnp.logaddexp(heights[0], heights[1]) - dist.Normal(0.0, 10.0).log_prob(x))
 
 
 def test_separated_modes_have_their_masses():
-    path = the_path(two_modes)
+    path = the_path(two_modes, 0.05)
     z = []
     for seed in range(10):
         estimate = solve(path, seed)
@@ -79,8 +79,9 @@ def test_separated_modes_have_their_masses():
 
 
 def test_a_mode_that_the_first_search_missed_is_added_later():
-    path, strategy = the_path(two_modes), ModeMixture()
-    light = StudentMixture(np.array([[15.0]]), np.full((1, 1, 1), 0.05), np.ones(1), np.array([5.0]))
+    """The modes are so narrow that no draw of the defensive component will hit them: only a climb finds the other."""
+    path, strategy = the_path(two_modes, 1e-3), ModeMixture()
+    light = StudentMixture(np.array([[15.0]]), np.full((1, 1, 1), 1e-3), np.ones(1), np.array([5.0]))
     wide = StudentMixture(np.zeros((1, 1)), np.full((1, 1, 1), 10.0), np.ones(1), np.array([3.0]))
     begin = strategy.start_from(light, wide)
     first = solve(path, 0, evaluations=1_000, begin=begin)

@@ -49,7 +49,7 @@ class Enumerate:
     """
 
     most: int = 1_000_000
-    keep: int = 100_000
+    keep: int = 1_000_000
 
     def __post_init__(self) -> None:
         if self.most < 1:

@@ -34,16 +34,21 @@ def glance(target: Target, rng: np.random.Generator, strategy: ModeMixture) -> M
     population, log_density = population[inside], log_density[inside]
     defence = broad(population)
     spread = defence.spread
-    modes = _newton(target, population[distinct(population, log_density, spread, _STARTS)], spread)
+    modes, settled = _newton(target, population[distinct(population, log_density, spread, _STARTS)], spread)
+    if not settled:
+        return ModeMixtureState(failed="a glance was not enough to find a mode")
     symmetries = find_symmetries(target, population)
     if symmetries:
         symmetries = [each.with_best_key(modes.points, widths(modes.precision, spread)) for each in symmetries]
-        modes = _newton(target, fold(modes.points, symmetries), spread)
+        modes, _ = _newton(target, fold(modes.points, symmetries), spread)
     return strategy.start_from(mixture_on(modes), defence, symmetries)
 
 
-def _newton(target: Target, points: np.ndarray, spread: np.ndarray) -> Modes:
-    """Damped Newton steps from each point, derivatives by differences of the density itself."""
+def _newton(target: Target, points: np.ndarray, spread: np.ndarray) -> tuple[Modes, bool]:
+    """Damped Newton steps from each point, derivatives by differences of the density itself; and whether they settled.
+
+    They have if the step that would come next promises next to nothing, by the quadratic model, at the best point.
+    """
     points, damping = points.copy(), np.full(len(points), 1e-3)
     steps = np.tile(0.05 * spread, (len(points), 1))
     value, gradient, hessian = _derivatives(target, points, steps)
@@ -57,7 +62,10 @@ def _newton(target: Target, points: np.ndarray, spread: np.ndarray) -> Modes:
         points[better] = tried[better]
         steps[better] = widths(hessian[better], spread) * 0.05
         value[better], gradient[better], hessian[better] = _derivatives(target, points[better], steps[better])
-    return Modes(points, value, positive(hessian, spread))
+    precision = positive(hessian, spread)
+    best = int(np.argmax(value))
+    promised = 0.5 * gradient[best] @ np.linalg.solve(precision[best], gradient[best])
+    return Modes(points, value, precision), bool(promised < 0.5)
 
 
 def _stencil_size(d: int) -> int:

@@ -396,9 +396,11 @@ def _another(current: np.ndarray, values: Sequence[range], rng: np.random.Genera
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Equal up to what rounding may do and what makes no difference; minus infinity is equal to itself."""
-    with np.errstate(invalid="ignore"):
-        return (one == other) | (np.abs(one - other) <= 1e-6 + 1e-9 * (np.abs(one) + np.abs(other)))
+    """Whether logarithms agree: those that are infinite only if both are the same, whatever the size of the others."""
+    finite = np.isfinite(one) & np.isfinite(other)
+    a, b = np.where(finite, one, 0.0), np.where(finite, other, 0.0)
+    near = np.abs(a - b) <= 1e-6 + 1e-9 * (np.abs(a) + np.abs(b))
+    return np.where(finite, near, one == other)
 
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------

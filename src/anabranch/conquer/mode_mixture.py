@@ -36,8 +36,12 @@ _DEPTH = 15.0
 _GOOD = 0.5
 """An efficiency (effective draws per draw) with which there is nothing left to adapt."""
 _BATCH = 20_000
+_IN_ORDER = 0.2
+"""The least share of draws that must be in order for exchangeable components to be integrated over one ordering."""
 _AT_ONCE, _AGREE = 64, 4
 """Climbs at once, and how many must reach the highest mode before no others are started."""
+_CONVINCING = 3
+"""Batches of climbs after which a path that they show to be negligible is believed to be."""
 _FIRST_DRAWS = 2_000
 """Draws of the visit that finds the modes: enough to see whether the path deserves more."""
 
@@ -185,8 +189,13 @@ class ModeMixture:
         return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries), searched=evaluations)
 
     def _confirmed(self, target: Target, state: ModeMixtureState, rng: np.random.Generator) -> bool:
-        """Whether the symmetries, found at points of the prior, hold where the mass is, too."""
-        points, log_weights = self._draw(target, state, rng, 200)
+        """Whether the symmetries, found at points of the prior, hold where the mass is, too, and are of use there.
+
+        Of components that overlap, few draws are in order: they have one mode together, and nothing to gain.
+        """
+        points, log_weights = self._draw(target, state, rng, 400)
+        if np.isfinite(log_weights).mean() < _IN_ORDER:
+            return False
         heaviest = np.argsort(-log_weights, kind="stable")[:50]
         return are_symmetries(target, state.symmetries, points[heaviest], rng)
 
@@ -201,14 +210,14 @@ class ModeMixture:
         the path to be negligible.
         """
         points, heights = np.zeros((0, target.dim)), np.zeros(0)
-        for starts in batches:
+        for number, starts in enumerate(batches, start=1):
             ends, tops = climb(target, starts, spread, self.iterations)
             points, heights = np.concatenate([points, ends]), np.concatenate([heights, tops])
             if (heights > heights.max() - 1).sum() >= _AGREE:
                 break
-            highest = polish(target, points[[np.argmax(heights)]], spread)
-            if highest.log_mass[0] < target.bar:
-                return highest
+            best = points[[np.argmax(heights)]]
+            if number >= _CONVINCING and polish(target, best, spread).log_mass[0] < target.bar:
+                break
         most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
@@ -268,6 +277,8 @@ class ModeMixture:
             points = np.concatenate([state.points, points])
             log_weights = np.concatenate([state.log_weights, log_weights])
         state = replace(state, points=points, log_weights=log_weights, pooled=True)
+        if not np.isfinite(log_weights).any():
+            return replace(state, failed="no point of positive density was drawn")
         n, efficiency = len(points), effective_sample_size(log_weights) / len(points)
         if n < state.refit_at or efficiency > _GOOD or left < 2 * n:
             return state
