@@ -47,6 +47,8 @@ _MODES_NEED = 6_000
 """Evaluations with which the modes of a path are found, as a rule."""
 _MATTERS, _ENOUGH = 0.01, 30_000
 """Weight of a path that matters, and evaluations that it must have had before its answer counts as settled."""
+_NOTES = 5
+"""Paths that were given up, of which the posterior speaks by name."""
 _TRIES = 3
 """Visits after which a path in which no mass was found is taken to have none."""
 _MANY = 100
@@ -247,7 +249,9 @@ class _Search:
         if entry.estimate is None:
             return True
         found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
-        return found_nothing and entry.visits < _TRIES and not entry.gave_up
+        # Of many paths, one that shows no point of positive density is believed at once.
+        tries = _TRIES if len(self.ledger) <= _MANY or entry.target.best_likelihood > -np.inf else 1
+        return found_nothing and entry.visits < tries and not entry.gave_up
 
     def that_may_matter(self, entries: Sequence[Entry], strictly: bool = False) -> list[Entry]:
         """The paths that could have mass at all: Z_k is the prior probability times a mean of the likelihood.
@@ -408,6 +412,7 @@ class _Search:
 
     def posterior(self, stopped: str) -> Posterior:
         """What is known by now."""
+        given_up = [entry for entry in self.ledger if entry.gave_up]
         solutions = [Solution(entry.path, self.in_own_coordinates(entry), entry.visits) for entry in self.ledger]
         run = Run(
             stopped=stopped,
@@ -417,6 +422,7 @@ class _Search:
             seed=self.seed,
             explored=self.division.explored,
             remainder=self.division.remainder,
+            notes=tuple(f"The path ({entry.path.description}): {entry.gave_up}" for entry in given_up[:_NOTES]),
             settings=repr(self.settings),
         )
         return Posterior(self.division.program, solutions, run)
@@ -424,6 +430,8 @@ class _Search:
     def in_own_coordinates(self, entry: Entry) -> Estimate | None:
         """The estimate with what was summed out of its draws drawn."""
         estimate = entry.estimate
+        if entry.gave_up and entry.log_evidence == -np.inf:
+            return None
         if estimate is None or estimate.points.shape[1] == entry.path.dim:
             return estimate
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 3))

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
 from anabranch.combine import Posterior
 from anabranch.dcc import DCC
 from anabranch.divide import Division, find_paths
@@ -68,9 +70,13 @@ def infer(
     """
     limits = Limits(budget, seconds, tolerance)
     engine = DCC() if engine is None else engine
+    if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
+        raise TypeError(f"engine must be an engine such as ab.DCC(); got {engine!r}")
     workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1; got {workers}")
+    if not isinstance(workers, int) or workers < 1:
+        raise ValueError(f"workers must be a whole number, at least 1; got {workers!r}")
+    if isinstance(seed, int | np.integer) and seed < 0:
+        raise ValueError(f"seed must not be negative; got {seed}")
     with make_progress(progress) as display:
         division = find_paths(
             program, *args, executions=engine.executions, seed=seed, split=split, max_sites=max_sites, **kwargs

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
+
 __all__ = ["Limits"]
 
 
@@ -21,7 +23,7 @@ class Limits:
     started: float = field(default_factory=time.monotonic, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.budget, bool) or int(self.budget) != self.budget or self.budget < 1:
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int | np.integer) or self.budget < 1:
             raise ValueError(f"budget must be a whole number of evaluations, at least 1; got {self.budget!r}")
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(f"seconds must be positive, or None; got {self.seconds!r}")

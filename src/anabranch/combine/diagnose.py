@@ -20,7 +20,7 @@ LARGEST_UNEXPLORED = 0.01
 
 def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> list[str]:
     """Sentences that name the path and the remedy, those about the whole program first."""
-    out = list(_of_program(solutions, evidence, run))
+    out = [*_of_program(solutions, evidence, run), *run.notes]
     for solution, weight in zip(solutions, evidence.weights, strict=True):
         if weight > MATTERS:
             out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]

@@ -7,7 +7,7 @@ that nothing but the gradient is ever compiled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from anabranch.conquer.target import Target
 
 __all__ = ["Modes", "climb", "distinct", "newton_step", "polish", "positive", "widths"]
 
-_RATE, _DECAY = 0.15, 0.97
+_RATE, _DECAY = 0.3, 0.93
 _STEP = 1e-2
 """Steps for differences of the gradient, relative to the width of the mode."""
 _FLATTEST = 0.25
@@ -47,15 +47,10 @@ class Modes:
 def climb(target: Target, starts: np.ndarray, spread: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     """Ascend from each start by Adam; the best points met, and their log densities.
 
-    After a quarter of the iterations, only the better half of the climbers goes on. One that leaves the path goes back
-    to its best point and loses its momentum and half of its rate.
+    A climber that leaves the path goes back to its best point and loses its momentum and half of its rate.
     """
-    climbers = _Climbers.at(target, starts, spread)
-    for _ in range(iterations // 4):
-        climbers.step(target, spread)
-    order = np.argsort(-climbers.highest, kind="stable")
-    climbers = climbers.take(np.sort(order[: max(len(starts) // 2, 1)]))
-    for _ in range(iterations - iterations // 4):
+    climbers = _Climbers.at(target, starts)
+    for _ in range(iterations):
         climbers.step(target, spread)
     return climbers.best, climbers.highest
 
@@ -74,7 +69,7 @@ class _Climbers:
     rate: np.ndarray
 
     @classmethod
-    def at(cls, target: Target, starts: np.ndarray, spread: np.ndarray) -> _Climbers:
+    def at(cls, target: Target, starts: np.ndarray) -> _Climbers:
         evaluation, gradient = target.differentiate(starts)
         column = np.zeros((len(starts), 1))
         nothing = np.zeros_like(starts)
@@ -82,9 +77,6 @@ class _Climbers:
             starts, np.where(evaluation.inside[:, None], gradient, 0.0), starts.copy(), evaluation.log_density,
             nothing, nothing, column, column + _RATE,
         )  # fmt: skip
-
-    def take(self, index: np.ndarray) -> _Climbers:
-        return _Climbers(*(getattr(self, each.name)[index] for each in fields(self)))
 
     def step(self, target: Target, spread: np.ndarray) -> None:
         slope = self.gradient * spread

@@ -38,8 +38,8 @@ _GOOD = 0.5
 _BATCH = 20_000
 _IN_ORDER = 0.2
 """The least share of draws that must be in order for exchangeable components to be integrated over one ordering."""
-_AT_ONCE, _AGREE = 64, 4
-"""Climbs at once, and how many must reach the highest mode before no others are started."""
+_AT_ONCE, _AGREE = 64, 0.25
+"""Climbs at once, and the share that must have reached the highest mode before no others are started."""
 _CONVINCING = 3
 """Batches of climbs after which a path that they show to be negligible is believed to be."""
 _FIRST_DRAWS = 2_000
@@ -109,7 +109,7 @@ class ModeMixture:
     """
 
     starts: int = 256
-    iterations: int = 60
+    iterations: int = 40
     most_modes: int = 40
     defence: float = 0.1
     rounds: int = 10
@@ -200,20 +200,19 @@ class ModeMixture:
         return are_symmetries(target, state.symmetries, points[heaviest], rng)
 
     def _number_of_starts(self, evaluations: int) -> int:
-        # Half of the climbers stop after a quarter of the way.
-        return int(np.clip(evaluations // (0.625 * self.iterations + 1), 4, self.starts))
+        return int(np.clip(evaluations // (self.iterations + 1), 4, self.starts))
 
     def _climbed(self, target: Target, batches: Sequence[np.ndarray], spread: np.ndarray, evaluations: int) -> Modes:
         """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow.
 
-        Batches of starts follow each other until the highest mode was reached several times, or until that one shows
+        Batches of starts follow each other until the highest mode is where many of them lead, or until that one shows
         the path to be negligible.
         """
         points, heights = np.zeros((0, target.dim)), np.zeros(0)
         for number, starts in enumerate(batches, start=1):
             ends, tops = climb(target, starts, spread, self.iterations)
             points, heights = np.concatenate([points, ends]), np.concatenate([heights, tops])
-            if (heights > heights.max() - 1).sum() >= _AGREE:
+            if (heights > heights.max() - 1).mean() >= _AGREE:
                 break
             best = points[[np.argmax(heights)]]
             if number >= _CONVINCING and polish(target, best, spread).log_mass[0] < target.bar:

@@ -35,10 +35,8 @@ class StudentMixture:
         return len(self.means)
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """n draws, the number from each component as even as can be (stratified), which lowers the variance."""
-        positions = (np.arange(n) + rng.uniform(size=n)) / n
-        component = np.minimum(np.searchsorted(np.cumsum(self.shares), positions), len(self) - 1)
-        rng.shuffle(component)
+        """n independent draws: not stratified, since then the scatter of the weights would overstate their error."""
+        component = np.minimum(np.searchsorted(np.cumsum(self.shares), rng.uniform(size=n)), len(self) - 1)
         noise = rng.standard_normal((n, self.dim))
         freedom = self.freedom[component]
         finite = np.isfinite(freedom)
