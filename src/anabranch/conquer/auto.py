@@ -158,7 +158,7 @@ class Auto:
         if state.method in (ENUMERATE, TEMPER, CHAINS) or state.state is None:
             return None
         failed = bool(state.state.failed)
-        if not failed and (state.spent < _PATIENCE or _is_good(self.modes.estimate(target, state.state))):
+        if not failed and (state.spent < _PATIENCE or _is_hopeful(self.modes.estimate(target, state.state))):
             return None
         if state.method == GLANCE:
             return MODES if target.has_gradient else PARTICLES
@@ -184,8 +184,13 @@ def _fits_glance(target: Target, left: int) -> bool:
     return target.dim <= _GLANCE_DIM and glance_cost(target.dim) < 0.75 * left
 
 
-def _is_good(estimate: Estimate) -> bool:
-    """Whether importance weights are worth going on with: from those of a hundredth, the next method learns more."""
+def _is_trusted(estimate: Estimate) -> bool:
+    """Whether importance weights can be trusted."""
+    return estimate.ess > 100 and not estimate.pareto_k > 0.7
+
+
+def _is_hopeful(estimate: Estimate) -> bool:
+    """Whether importance weights are worth going on with, though they may not be trusted yet."""
     return estimate.ess > max(100, 0.01 * len(estimate.points)) and not estimate.pareto_k > 1
 
 
@@ -217,7 +222,7 @@ def _reconciled(estimates: list[Estimate], evaluations: int) -> Estimate:
     usable = usable or [each for each in estimates if np.isfinite(each.log_evidence)] or estimates
     highest = max(usable, key=lambda each: each.log_evidence)
     agreeing = [each for each in usable if not _says_less(each, highest)]
-    trusted = [each for each in agreeing if _is_good(each) or each.log_evidence_sd == 0]
+    trusted = [each for each in agreeing if _is_trusted(each) or each.log_evidence_sd == 0]
     best = min(trusted or agreeing, key=lambda each: each.log_evidence_sd)
     sd = best.log_evidence_sd
     if not trusted and np.isfinite(sd):
