@@ -34,7 +34,7 @@ demo: $(INSTALLED) ## infer two of the paper's programs and write mixture.png (D
 
 test: lint ## lint, then run the tests and the examples in docstrings
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## check style and types
 	@echo "==> ruff check"

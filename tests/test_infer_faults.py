@@ -33,7 +33,7 @@ GOOD = np.log(0.5) + norm.logpdf(0.5, 0.0, np.sqrt(2.0))
 
 
 def only_the_good_one(posterior):
-    assert abs(posterior.log_evidence - GOOD) < 4 * posterior.log_evidence_sd < 0.1
+    assert posterior.log_evidence_sd > 0.1  # what was given up enters the error
     assert posterior.probability("good")[1] == pytest.approx(1.0)
 
 
@@ -157,8 +157,8 @@ def discrete_one():
 def test_a_strategy_that_cannot_run_gives_up_its_path_and_says_so(caplog):
     posterior = ab.infer(beside(discrete_one), engine=ab.DCC(strategy=ModeMixture()), tolerance=0.02)
     assert any("was given up" in record.getMessage() for record in caplog.records)
-    [given_up] = [each for each in posterior.solutions if each.estimate and each.estimate.log_evidence == -np.inf]
-    assert any("given up" in remark for remark in given_up.estimate.remarks)
+    assert [each.path.description for each in posterior.solutions if each.estimate is None] == ["good = 0"]
+    assert posterior.log_evidence_sd > 0.1  # what was given up enters the error
     assert abs(posterior.solutions[0].log_evidence - GOOD) < 0.1
 
 

@@ -49,6 +49,8 @@ _MATTERS, _ENOUGH = 0.01, 30_000
 """Weight of a path that matters, and evaluations that it must have had before its answer counts as settled."""
 _NOTES = 5
 """Paths that were given up, of which the posterior speaks by name."""
+_SEARCHES = 10
+"""Rounds of proposals from the paths with mass before the answer counts as settled."""
 _TRIES = 3
 """Visits after which a path in which no mass was found is taken to have none."""
 _MANY = 100
@@ -397,10 +399,31 @@ class _Search:
         weights = self.ledger.weights()
         if any(self.is_hasty(entry, weights[key]) for key, entry in self.ledger.entries.items()):
             return ""
-        posterior = self.posterior("")
-        if posterior.log_evidence_sd > tolerance or posterior.paths["weight_sd"].max() > tolerance:
+        # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
+        if max(self.monte_carlo_error(), self.posterior("").evidence.weight_sds.max()) > tolerance:
+            return ""
+        if self.finds_more():
             return ""
         return f"log Z and the weights of the paths are known to {tolerance:g}."
+
+    def finds_more(self) -> bool:
+        """Whether many more proposals, which cost next to nothing, lead to paths that were not known."""
+        weights, before = self.ledger.weights(), len(self.ledger)
+        heavy = [entry for key, entry in self.ledger.entries.items() if weights[key] > _MATTERS]
+        for search in range(_SEARCHES if self.settings.proposals else 0):
+            for entry in heavy:
+                rng = np.random.default_rng((self.seed, 1 + entry.number, self.rounds, 4, search))
+                found = propose(self.division, entry.path, self.states(entry, rng), rng)
+                self.remember(entry, weights[entry.path.signature], found)
+            if len(self.ledger) > before:
+                return bool(self.to_look_at())
+        return False
+
+    def monte_carlo_error(self) -> float:
+        """The standard error of log Ẑ, as far as it comes from sampling."""
+        weights = self.ledger.weights()
+        terms = ((weights[key], entry.estimate) for key, entry in self.ledger.entries.items())
+        return float(np.sqrt(sum((w * each.log_evidence_sd) ** 2 for w, each in terms if w > 0 and each is not None)))
 
     def is_hasty(self, entry: Entry, weight: float) -> bool:
         """Whether a path with mass was given too little to have shown a mode that its first look missed."""
@@ -445,15 +468,11 @@ class _Search:
 
     def show(self) -> None:
         """Tell the progress display."""
-        total = self.ledger.log_evidence
-        weights = self.ledger.weights()
-        terms = ((weights[key], entry.estimate) for key, entry in self.ledger.entries.items())
-        sd = float(np.sqrt(sum((w * each.log_evidence_sd) ** 2 for w, each in terms if w > 0 and each is not None)))
         self.progress.update(
             found=len(self.ledger),
             active=len(self.ledger.solved),
-            log_evidence=total,
-            log_evidence_sd=sd,
+            log_evidence=self.ledger.log_evidence,
+            log_evidence_sd=self.monte_carlo_error(),
             evaluations=self.ledger.evaluations,
             budget=self.limits.budget,
         )
