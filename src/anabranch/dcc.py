@@ -79,7 +79,7 @@ class DCC:
         >>> from anabranch import programs
         >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.DCC(executions=100), budget=50_000)
         >>> round(posterior.log_evidence, 1)
-        -5.8
+        -3.1
     """
 
     strategy: Strategy = field(default_factory=Auto)
