@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import boxcox1p, logsumexp
 
-__all__ = ["leave_one_out", "smoothed"]
+from anabranch.conquer.weights import generalised_pareto, tail_size
 
-_FEWEST_IN_TAIL = 5
+__all__ = ["leave_one_out", "smoothed"]
 
 
 def leave_one_out(log_weights: np.ndarray, log_likelihood: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -31,33 +31,19 @@ def leave_one_out(log_weights: np.ndarray, log_likelihood: np.ndarray) -> tuple[
 
 def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
     """The log ratios with their tail smoothed, and the Pareto k of the tail; NaN where there is no tail to fit."""
-    n = len(log_ratios)
-    size = min(n // 5, int(np.ceil(3 * np.sqrt(n))))
+    size = tail_size(len(log_ratios))
     order = np.argsort(log_ratios)
     top = log_ratios[order[-1]]
-    if size < _FEWEST_IN_TAIL:
+    if size == 0:
         return log_ratios, np.nan
     tail = order[-size:]
     cutoff = np.exp(log_ratios[order[-size - 1]] - top)
     exceedances = np.exp(log_ratios[tail] - top) - cutoff
     if exceedances[0] <= 0 or exceedances[-1] <= 1e-12:
         return log_ratios, np.nan  # many are the same: no tail
-    k, scale = _generalised_pareto(exceedances)
+    k, scale = generalised_pareto(exceedances)
     probabilities = (np.arange(size) + 0.5) / size
     quantiles = -scale * boxcox1p(-probabilities, -k)
     out = log_ratios.copy()
     out[tail] = np.minimum(np.log(quantiles + cutoff), 0.0) + top
     return out, k
-
-
-def _generalised_pareto(x: np.ndarray) -> tuple[float, float]:
-    """Shape and scale from sorted exceedances, by Zhang and Stephens (2009), with a weak prior on the shape."""
-    n = len(x)
-    points = 30 + int(np.sqrt(n))
-    grid = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
-    grid = grid / (3 * x[int(n / 4 + 0.5) - 1]) + 1 / x[-1]
-    shape = np.log1p(-grid[:, None] * x).mean(axis=1)
-    profile = n * (np.log(-grid / shape) - shape - 1)
-    rate = float(np.exp(profile - logsumexp(profile)) @ grid)
-    k = float(np.log1p(-rate * x).mean())
-    return (k * n + 0.5 * 10) / (n + 10), -k / rate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-__all__ = ["effective_sample_size", "log_mean", "pareto_k", "relative_sd"]
+__all__ = ["effective_sample_size", "generalised_pareto", "log_mean", "pareto_k", "relative_sd", "tail_size"]
 
 _FEWEST_IN_TAIL = 5
 
@@ -39,9 +39,8 @@ def pareto_k(log_weights: np.ndarray) -> float:
     estimator of Zhang and Stephens (2009), with the weak prior of the former paper. ArviZ has it, too, but takes
     seconds to import. NaN where there are too few weights to tell.
     """
-    n = len(log_weights)
-    size = min(n // 5, int(np.ceil(3 * np.sqrt(n))))
-    if size < _FEWEST_IN_TAIL or not np.isfinite(log_weights).any():
+    size = tail_size(len(log_weights))
+    if size == 0 or not np.isfinite(log_weights).any():
         return np.nan
     log_weights = np.sort(log_weights)
     cutoff = log_weights[-size - 1]
@@ -50,18 +49,23 @@ def pareto_k(log_weights: np.ndarray) -> float:
     tail = np.exp(log_weights[-size:] - log_weights[-1]) - np.exp(cutoff - log_weights[-1])
     if tail[-1] <= 1e-12:
         return -np.inf  # all the same: no tail
-    return _generalised_pareto_shape(np.maximum(tail, 1e-300))
+    return generalised_pareto(np.maximum(tail, 1e-300))[0]
 
 
-def _generalised_pareto_shape(x: np.ndarray) -> float:
-    """The shape from sorted exceedances x, by the mean of a profile likelihood over a grid of rates."""
+def tail_size(n: int) -> int:
+    """How many of n weights are the tail; none where there are too few to fit."""
+    size = min(n // 5, int(np.ceil(3 * np.sqrt(n))))
+    return size if size >= _FEWEST_IN_TAIL else 0
+
+
+def generalised_pareto(x: np.ndarray) -> tuple[float, float]:
+    """Shape and scale from sorted exceedances, by the mean of a profile likelihood over a grid of rates."""
     n = len(x)
     points = 30 + int(np.sqrt(n))
     grid = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
     grid = grid / (3 * x[int(n / 4 + 0.5) - 1]) + 1 / x[-1]
     shape = np.log1p(-grid[:, None] * x).mean(axis=1)
     profile = n * (np.log(-grid / shape) - shape - 1)
-    weights = np.exp(profile - logsumexp(profile))
-    rate = float(weights @ grid)
+    rate = float(np.exp(profile - logsumexp(profile)) @ grid)
     k = float(np.log1p(-rate * x).mean())
-    return (k * n + 0.5 * 10) / (n + 10)
+    return (k * n + 0.5 * 10) / (n + 10), -k / rate

@@ -1,0 +1,68 @@
+"""Which of the paths found deserve a first look, and which comes first.
+
+Of a program with thousands of paths most have no mass. That of a path is its prior probability times a mean of its
+likelihood, Z_k = p_k E[g | k]; so a bound on that mean tells which can be left alone without ever being looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from anabranch.allocate.ledger import Entry, Ledger
+
+__all__ = ["HEAVY", "MANY", "NEGLIGIBLE", "by_promise", "is_unknown", "that_may_matter"]
+
+HEAVY = 1e-4
+"""Weight from which on the paths around a path are looked for."""
+NEGLIGIBLE = 20.0
+"""Nats below the evidence at which a path is negligible."""
+MANY = 100
+"""Paths from which on each gets less attention."""
+_MARGIN, _STRICT_MARGIN = 50.0, 10.0
+"""Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
+_TRIES = 3
+"""Visits after which a path in which no mass was found is taken to have none."""
+
+
+def is_unknown(entry: Entry, ledger: Ledger) -> bool:
+    """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
+    if entry.estimate is None:
+        return True
+    found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
+    # Of many paths, one that shows no point of positive density is believed at once.
+    tries = _TRIES if len(ledger) <= MANY or entry.target.best_likelihood > -np.inf else 1
+    return found_nothing and entry.visits < tries and not entry.gave_up
+
+
+def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = False) -> list[Entry]:
+    """The entries whose paths could have mass at all.
+
+    The mean likelihood of a path is at most a little above the best likelihood seen anywhere; if judged strictly, above
+    the best mean. A path behind guards, that only proposals have found, has no known prior probability: it may matter.
+    """
+    solved, total = ledger.solved, ledger.log_evidence
+    if strictly:
+        means = (each.log_evidence - each.path.log_prior_probability for each in solved)
+        best = max((mean for mean in means if np.isfinite(mean)), default=np.nan) + _STRICT_MARGIN
+    else:
+        best = max((each.target.best_likelihood for each in solved), default=np.nan) + _MARGIN
+    if not np.isfinite([best, total]).all():
+        return list(entries)
+    priors = [entry.path.log_prior_probability for entry in entries]
+    least = total - NEGLIGIBLE - best
+    return [entry for entry, prior in zip(entries, priors, strict=True) if prior > least or prior == -np.inf]
+
+
+def by_promise(entries: Sequence[Entry]) -> list[Entry]:
+    """The most promising first: those proposed from where the mass is, and of them the simplest."""
+
+    def promise(entry: Entry) -> tuple[float, ...]:
+        prior = -entry.path.log_prior_probability
+        if entry.parent < HEAVY:
+            return 0.0, prior, entry.number
+        # Weights of the same order are as good as each other.
+        return np.floor(-np.log10(entry.parent)) - 10, entry.path.dim, prior, entry.number
+
+    return sorted(entries, key=promise)

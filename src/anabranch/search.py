@@ -1,0 +1,337 @@
+"""The loop of `DCC`: choose paths, spend evaluations on them, propose from where they are (paper, appendix B).
+
+A round has a fixed number of allocations, all chosen before any of them runs, and every task draws from a generator of
+its own, seeded by the path and the visit: the answer does not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.allocate import Arm, Entry, Ledger
+from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_unknown, that_may_matter
+from anabranch.combine import Posterior, Run, Solution
+from anabranch.conquer import Estimate
+from anabranch.conquer.marginal import sum_out
+from anabranch.divide import Division
+from anabranch.divide.discover import Proposals, neighbours, propose
+from anabranch.limits import Limits
+from anabranch.report.progress import Progress
+
+if TYPE_CHECKING:
+    from anabranch.dcc import DCC
+
+__all__ = ["Search"]
+
+logger = logging.getLogger("anabranch")
+
+_DEAR = 10
+"""How much less an interpreted path is given at once: each of its evaluations takes a run of the Python."""
+_MODES_NEED = 6_000
+"""Evaluations with which the modes of a path are found, as a rule."""
+_MATTERS, _ENOUGH = 0.01, 30_000
+"""Weight of a path that matters, and evaluations that it must have had before its answer counts as settled."""
+_NOTES = 5
+"""Paths that were given up, of which the posterior speaks by name."""
+_SEARCHES = 10
+"""Rounds of proposals from the paths with mass before the answer counts as settled."""
+
+
+class Search:
+    """One run: the division, the ledger, and what is left of the limits."""
+
+    def __init__(self, settings: DCC, division: Division, limits: Limits, seed: int, progress: Progress) -> None:
+        self.settings, self.division, self.limits, self.seed, self.progress = settings, division, limits, seed, progress
+        self.ledger = Ledger()
+        self.executions = settings.executions
+        self.rounds = 0
+        self.gains: list[float] = []  # by how much each round of first looks raised log Ẑ
+        self.active = settings.active
+        arrivals = division.explore(settings.executions, seed)
+        self.ledger.update(division, arrivals)
+        self.admit(executions.path.signature for executions in arrivals if executions.path is not None)
+
+    def go(self, pool: ThreadPoolExecutor) -> str:
+        """Rounds, until there is a reason to stop, which is returned."""
+        try:
+            while True:
+                chosen = self.choose()
+                if not chosen:
+                    return "Nothing was left to do: every path found is solved exactly or has no mass."
+                self.conquer(chosen, pool)
+                self.discover([entry for entry, _ in chosen])
+                self.rounds += 1
+                self.show()
+                if reason := self.limits.exceeded(self.ledger.evaluations) or self.is_settled():
+                    return reason
+        except KeyboardInterrupt:
+            if not self.ledger.solved:
+                raise
+            return "It was interrupted; what had been computed by then is kept."
+
+    # Allocate ---------------------------------------------------------------------------------------------------
+
+    def choose(self) -> list[tuple[Entry, int]]:
+        """The paths of the next round, each with its evaluations: first looks before anything else."""
+        evidence = {key: entry.log_evidence for key, entry in self.ledger.entries.items() if entry.visits}
+        self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
+        left = max(self.limits.budget - self.ledger.evaluations, 1)
+        if fresh := self.to_look_at():
+            share = min(self.settings.first_share or self.first_share(), left)
+            # Half a round: the sooner the mass is found, the less is spent where there is none.
+            return [(entry, share) for entry in fresh[: max(self.settings.allocations // 2, 1)]]
+        total = self.ledger.log_evidence
+        entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
+        times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
+        # Where many paths share the mass, each gets less at a time.
+        share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
+        share = min(share, max(left // max(times.total(), 1), 1))
+        return [(entries[index], min(count * share, self.needed(entries[index]))) for index, count in times.items()]
+
+    def first_share(self) -> int:
+        """Half of the budget for all first looks together; but where the paths are not many, enough to find modes."""
+        each = self.limits.budget // len(self.ledger)
+        least = min(each, _MODES_NEED) if len(self.ledger) <= MANY else 300
+        return int(np.clip(each // 2, max(least, 300), 20_000))
+
+    def needed(self, entry: Entry) -> int:
+        """About the evaluations after which the tolerance would be met with some room: more would be wasted."""
+        tolerance, weight = self.limits.tolerance, self.ledger.weights()[entry.path.signature]
+        if tolerance is None or entry.estimate is None or not np.isfinite(entry.estimate.log_evidence_sd):
+            return self.limits.budget
+        error = weight * entry.estimate.log_evidence_sd
+        least = _ENOUGH if self.is_hasty(entry, weight) else self.settings.share // 10
+        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, least))
+
+    def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
+        rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
+        return self.settings.allocator.choose(arms, self.settings.allocations, rng) if arms else []
+
+    def chosen(self) -> list[Entry]:
+        """The entries of the paths that may share the evaluations."""
+        return [self.ledger.entries[key] for key in self.active.chosen if key in self.ledger.entries]
+
+    def to_look_at(self) -> list[Entry]:
+        """The paths never visited that should be; when none of the active ones is left, the inactive ones."""
+        if len(self.ledger) > MANY and self.looking_is_in_vain():
+            return []
+        unknown = [entry for entry in self.ledger if is_unknown(entry, self.ledger)]
+        active = set(self.active.chosen)
+        fresh = [entry for entry in unknown if entry.path.signature in active]
+        if not self.settings.thrifty:
+            return by_promise(fresh or unknown)
+        return by_promise(that_may_matter(fresh, self.ledger) or that_may_matter(unknown, self.ledger, strictly=True))
+
+    def is_worth(self, entry: Entry, total: float) -> bool:
+        """Whether more evaluations could matter: of a path whose look showed it to be negligible they could not."""
+        if not self.settings.thrifty or entry.estimate is None:
+            return True
+        possible = entry.log_evidence + np.log1p(min(entry.estimate.weight_sd, 1e6))
+        return bool(possible > total - NEGLIGIBLE)
+
+    def looking_is_in_vain(self) -> bool:
+        """Whether the last rounds of first looks found nothing, out of many."""
+        tolerance = self.limits.tolerance or 0.005
+        looked = sum(1 for entry in self.ledger if entry.visits)
+        return looked > MANY and len(self.gains) > 4 and sum(self.gains[-4:]) < tolerance / 5
+
+    # Conquer ----------------------------------------------------------------------------------------------------
+
+    def conquer(self, chosen: Sequence[tuple[Entry, int]], pool: ThreadPoolExecutor) -> None:
+        """Spend the evaluations, on all the chosen paths at once."""
+        before = self.ledger.log_evidence
+        looks = all(is_unknown(entry, self.ledger) for entry, _ in chosen)
+        for entry, _ in chosen:
+            entry.target.bar = before - NEGLIGIBLE if self.settings.thrifty else -np.inf
+        for entry, (target, state, estimate, gave_up) in zip(
+            (entry for entry, _ in chosen), pool.map(self.visit, *zip(*chosen, strict=True)), strict=True
+        ):
+            entry.target, entry.state, entry.gave_up = target, state, gave_up
+            entry.estimate = estimate
+            entry.visits += 1
+        self.check_some_solved()
+        if looks:
+            after = self.ledger.log_evidence
+            self.gains.append(after - before if np.isfinite(before) and np.isfinite(after) else np.inf)
+
+    def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str]:
+        """One allocation. What goes wrong on one path must not lose what is known of the others."""
+        if entry.path.interpreted:
+            evaluations = max(evaluations // _DEAR, 1)
+        rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits))
+        strategy, target, state = self.settings.strategy, entry.target, entry.state
+        try:
+            # Far from the mass, densities and their derivatives overflow: that is no news.
+            with np.errstate(all="ignore"):
+                if state is None:
+                    if self.settings.summed:
+                        target = sum_out(target, self.settings.summed)
+                    state = strategy.start(target, rng)
+                state = strategy.advance(target, state, rng, evaluations)
+                return target, state, strategy.estimate(target, state), ""
+        except Exception as error:
+            logger.warning("the path (%s) was given up: %s", entry.path.description, error)
+            kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
+            remark = f"It was given up: {error}"
+            return target, state, replace(kept, remarks=(*kept.remarks, remark)), remark
+
+    def check_some_solved(self) -> None:
+        solved = self.ledger.solved
+        if solved and all(entry.gave_up for entry in solved) and len(solved) == len(self.ledger):
+            raise errors.StrategyCannotRun(
+                f"no path could be solved; the first ({solved[0].path.description}): {solved[0].gave_up}",
+                remedy="Leave the choice of the strategy to Auto, the default",
+            )
+
+    # Divide -----------------------------------------------------------------------------------------------------
+
+    def discover(self, visited: Sequence[Entry]) -> None:
+        """Propose from the paths just visited, and look around those with mass."""
+        best = max((entry.log_evidence for entry in self.ledger.solved), default=-np.inf)
+        weights = self.ledger.weights()
+        for entry in visited:
+            if not self.is_current(entry):
+                continue
+            weight = weights.get(entry.path.signature, 0.0)
+            rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 1))
+            points = self.states(entry, rng)
+            if self.settings.proposals and len(points) and (weight > HEAVY or entry.log_evidence == best):
+                self.remember(entry, weight, propose(self.division, entry.path, points, rng))
+        if self.settings.systematic:
+            self.look_around()
+
+    def is_current(self, entry: Entry) -> bool:
+        """Whether the path is still one of the program's, which may have taken another form meanwhile."""
+        return entry.path is self.division.by_signature.get(entry.path.signature)
+
+    def look_around(self) -> None:
+        """Find the paths around every path with mass, once."""
+        weights = self.ledger.weights()
+        for entry in list(self.ledger):
+            weight = weights.get(entry.path.signature, 0.0)
+            if entry.expanded or weight < HEAVY or not self.is_current(entry):
+                continue
+            entry.expanded = True
+            rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 2))
+            around = neighbours(self.division, entry.path, self.states(entry, rng), rng)
+            self.remember(entry, weight, around)
+            self.admit(around.counts)
+
+    def states(self, entry: Entry, rng: np.random.Generator) -> np.ndarray:
+        """Some draws of a path, from which to propose, in its own coordinates."""
+        estimate = entry.estimate
+        if estimate is None or not len(estimate.points):
+            return np.zeros((0, entry.path.dim))
+        weights = np.exp(estimate.log_weights)
+        chosen = rng.choice(len(weights), self.settings.proposals or 20, p=weights / weights.sum())
+        return entry.target.executions(estimate.points[chosen], rng)
+
+    def admit(self, signatures: Iterable[Any]) -> None:
+        """Let paths be active at once: those that the prior leads to, and those next to one with mass."""
+        self.active = self.active.proposed({each: int(np.ceil(self.active.required)) for each in signatures})
+
+    def remember(self, entry: Entry, weight: float, proposals: Proposals) -> None:
+        """Count what was proposed, C_k, and enter what is new."""
+        self.executions += sum(proposals.counts.values())
+        self.active = self.active.proposed(proposals.counts)
+        self.ledger.update(self.division, proposals.arrivals)
+        for signature in proposals.counts:
+            found = self.ledger.entries.get(signature)
+            if found is not None and found is not entry:
+                found.parent = max(found.parent, weight)
+
+    # When to stop -----------------------------------------------------------------------------------------------
+
+    def is_settled(self) -> str:
+        """Why the answer is good enough, or nothing."""
+        tolerance = self.limits.tolerance
+        if tolerance is None or self.to_look_at() or not np.isfinite(self.ledger.log_evidence):
+            return ""
+        weights = self.ledger.weights()
+        if any(self.is_hasty(entry, weights[key]) for key, entry in self.ledger.entries.items()):
+            return ""
+        # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
+        if max(self.monte_carlo_error(), self.posterior("").evidence.weight_sds.max()) > tolerance:
+            return ""
+        if self.finds_more():
+            return ""
+        return f"log Z and the weights of the paths are known to {tolerance:g}."
+
+    def finds_more(self) -> bool:
+        """Whether many more proposals, which cost next to nothing, lead to paths that were not known."""
+        weights, before = self.ledger.weights(), len(self.ledger)
+        heavy = [entry for key, entry in self.ledger.entries.items() if weights[key] > _MATTERS]
+        for search in range(_SEARCHES if self.settings.proposals else 0):
+            for entry in heavy:
+                rng = np.random.default_rng((self.seed, 1 + entry.number, self.rounds, 4, search))
+                found = propose(self.division, entry.path, self.states(entry, rng), rng)
+                self.remember(entry, weights[entry.path.signature], found)
+            if len(self.ledger) > before:
+                return bool(self.to_look_at())
+        return False
+
+    def monte_carlo_error(self) -> float:
+        """The standard error of log Ẑ, as far as it comes from sampling."""
+        weights = self.ledger.weights()
+        terms = ((weights[key], entry.estimate) for key, entry in self.ledger.entries.items())
+        return float(np.sqrt(sum((w * each.log_evidence_sd) ** 2 for w, each in terms if w > 0 and each is not None)))
+
+    def is_hasty(self, entry: Entry, weight: float) -> bool:
+        """Whether a path with mass was given too little to have shown a mode that its first look missed."""
+        if weight < _MATTERS or entry.path.interpreted or entry.estimate is None or entry.estimate.log_evidence_sd == 0:
+            return False
+        return entry.target.evaluations < min(_ENOUGH, self.limits.budget // 20) and not entry.gave_up
+
+    # Combine ----------------------------------------------------------------------------------------------------
+
+    def posterior(self, stopped: str) -> Posterior:
+        """What is known by now."""
+        given_up = [entry for entry in self.ledger if entry.gave_up]
+        solutions = [Solution(entry.path, self.in_own_coordinates(entry), entry.visits) for entry in self.ledger]
+        run = Run(
+            stopped=stopped,
+            evaluations=self.ledger.evaluations,
+            executions=self.executions,
+            seconds=self.limits.elapsed,
+            seed=self.seed,
+            explored=self.division.explored,
+            remainder=self.division.remainder,
+            notes=tuple(f"The path ({entry.path.description}): {entry.gave_up}" for entry in given_up[:_NOTES]),
+            settings=repr(self.settings),
+        )
+        return Posterior(self.division.program, solutions, run)
+
+    def in_own_coordinates(self, entry: Entry) -> Estimate | None:
+        """The estimate with what was summed out of its draws drawn."""
+        estimate = entry.estimate
+        if entry.gave_up and entry.log_evidence == -np.inf:
+            return None
+        if estimate is None or estimate.points.shape[1] == entry.path.dim:
+            return estimate
+        rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 3))
+        n = min(len(estimate.points), 4_000)
+        if n == 0:
+            return replace(estimate, points=np.zeros((0, entry.path.dim)))
+        weights = np.exp(estimate.log_weights)
+        chosen = rng.choice(len(weights), n, p=weights / weights.sum())
+        points = entry.target.executions(estimate.points[chosen], rng)
+        return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
+
+    def show(self) -> None:
+        """Tell the progress display."""
+        self.progress.update(
+            found=len(self.ledger),
+            active=len(self.ledger.solved),
+            log_evidence=self.ledger.log_evidence,
+            log_evidence_sd=self.monte_carlo_error(),
+            evaluations=self.ledger.evaluations,
+            budget=self.limits.budget,
+        )
