@@ -33,7 +33,7 @@ GOOD = np.log(0.5) + norm.logpdf(0.5, 0.0, np.sqrt(2.0))
 
 
 def only_the_good_one(posterior):
-    assert abs(posterior.solutions[0].log_evidence - GOOD) < 4 * posterior.solutions[0].estimate.log_evidence_sd < 0.1
+    assert abs(posterior.log_evidence - GOOD) < 4 * posterior.solutions[0].estimate.log_evidence_sd < 0.1
     assert posterior.probability("good")[1] == pytest.approx(1.0)
 
 

@@ -33,6 +33,7 @@ class DCC:
         strategy: how a path is solved.
         allocator: which paths get the next share of the evaluations.
         executions: T_0, executions from the prior that find the first paths.
+        most_executions: as many at most, while few of them find another path: the others cost next to nothing.
         proposals: global proposals from each path that was visited in a round.
         systematic: whether all the paths around one with mass are looked for, beside what the proposals find.
         active: which of the paths found are given evaluations.
@@ -53,6 +54,7 @@ class DCC:
     strategy: Strategy = field(default_factory=Auto)
     allocator: Allocator = field(default_factory=UCB)
     executions: int = 1_000
+    most_executions: int = 50_000
     proposals: int = 100
     systematic: bool = True
     active: ActiveSet = field(default_factory=lambda: ActiveSet(threshold=3))
@@ -66,7 +68,7 @@ class DCC:
         for name in ("executions", "allocations", "share"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("proposals", "summed"):
+        for name in ("most_executions", "proposals", "summed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
 
@@ -105,6 +107,7 @@ class DCC:
             strategy=RandomWalk(chains=N, importance_samples=M, initial_steps=T_init),
             allocator=UCB(delta=delta, beta=beta, kappa=kappa, look_ahead=T_a),
             executions=T_0,
+            most_executions=T_0,
             proposals=N,
             systematic=False,
             active=ActiveSet(threshold=C_0, growth=0.01, most=most_active),

@@ -6,9 +6,10 @@ its own, seeded by the path and the visit: the answer does not depend on how man
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.allocate import Arm, Entry, Ledger
-from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_unknown, that_may_matter
+from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.conquer import Estimate
 from anabranch.conquer.marginal import sum_out
@@ -40,7 +41,12 @@ _MODES_NEED = 6_000
 _MATTERS, _ENOUGH = 0.01, 30_000
 """Weight of a path that matters, and evaluations that it must have had before its answer counts as settled."""
 _NOTES = 5
-"""Paths that were given up, of which the posterior speaks by name."""
+"""Paths that something is wrong with, of which the posterior speaks by name."""
+_RUNS = 2_000
+"""Runs of the program's Python, one for each path found, after which the prior is no longer explored."""
+_IN_VAIN = 8
+"""First looks that must have found nothing before there are fewer of them; of many paths, four times as many, and a
+tenth of the paths at least."""
 _SEARCHES = 10
 """Rounds of proposals from the paths with mass before the answer counts as settled."""
 
@@ -51,13 +57,11 @@ class Search:
     def __init__(self, settings: DCC, division: Division, limits: Limits, seed: int, progress: Progress) -> None:
         self.settings, self.division, self.limits, self.seed, self.progress = settings, division, limits, seed, progress
         self.ledger = Ledger()
-        self.executions = settings.executions
+        self.executions = 0
         self.rounds = 0
-        self.gains: list[float] = []  # by how much each round of first looks raised log Ẑ
+        self.gains: list[float] = []  # by how much each first look raised log Ẑ
         self.active = settings.active
-        arrivals = division.explore(settings.executions, seed)
-        self.ledger.update(division, arrivals)
-        self.admit(executions.path.signature for executions in arrivals if executions.path is not None)
+        self.explore()
 
     def go(self, pool: ThreadPoolExecutor) -> str:
         """Rounds, until there is a reason to stop, which is returned."""
@@ -87,29 +91,42 @@ class Search:
         if fresh := self.to_look_at():
             share = min(self.settings.first_share or self.first_share(), left)
             # Half a round: the sooner the mass is found, the less is spent where there is none.
-            return [(entry, share) for entry in fresh[: max(self.settings.allocations // 2, 1)]]
-        total = self.ledger.log_evidence
+            number = max(self.settings.allocations // 2, len(fresh) // 50, 1)
+            return [(entry, share) for entry in fresh[:number]]
+        weights, total = self.ledger.weights(), self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
+        entries = self.unsettled(entries, weights) or entries
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
         # Where many paths share the mass, each gets less at a time.
         share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
         share = min(share, max(left // max(times.total(), 1), 1))
-        return [(entries[index], min(count * share, self.needed(entries[index]))) for index, count in times.items()]
+        hasty = set(self.hasty(weights))
+        return [
+            (entry, min(count * share, self.needed(entry, weights[entry.path.signature], entry in hasty)))
+            for entry, count in ((entries[i], count) for i, count in times.items())
+        ]
 
     def first_share(self) -> int:
         """Half of the budget for all first looks together; but where the paths are not many, enough to find modes."""
         each = self.limits.budget // len(self.ledger)
         least = min(each, _MODES_NEED) if len(self.ledger) <= MANY else 300
-        return int(np.clip(each // 2, max(least, 300), 20_000))
+        return int(np.clip(each // 2, max(least, 300), 10_000))
 
-    def needed(self, entry: Entry) -> int:
+    def unsettled(self, entries: Sequence[Entry], weights: Mapping[Any, float]) -> list[Entry]:
+        """Those of the paths on which it depends whether the tolerance is met."""
+        tolerance = self.limits.tolerance
+        if tolerance is None:
+            return []
+        least, hasty = tolerance / (2 * np.sqrt(len(entries) or 1)), set(self.hasty(weights))
+        return [each for each in entries if each in hasty or weights[each.path.signature] * each.error > least]
+
+    def needed(self, entry: Entry, weight: float, hasty: bool) -> int:
         """About the evaluations after which the tolerance would be met with some room: more would be wasted."""
-        tolerance, weight = self.limits.tolerance, self.ledger.weights()[entry.path.signature]
-        if tolerance is None or entry.estimate is None or not np.isfinite(entry.estimate.log_evidence_sd):
+        tolerance = self.limits.tolerance
+        if tolerance is None or not np.isfinite(entry.error):
             return self.limits.budget
-        error = weight * entry.estimate.log_evidence_sd
-        least = _ENOUGH if self.is_hasty(entry, weight) else self.settings.share // 10
-        return int(max(entry.target.evaluations * (2 * error / tolerance) ** 2, least))
+        least = _ENOUGH if hasty else self.settings.share // 10
+        return int(max(entry.target.evaluations * (2 * weight * entry.error / tolerance) ** 2, least))
 
     def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
         rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
@@ -121,9 +138,12 @@ class Search:
 
     def to_look_at(self) -> list[Entry]:
         """The paths never visited that should be; when none of the active ones is left, the inactive ones."""
-        if len(self.ledger) > MANY and self.looking_is_in_vain():
+        in_vain = self.looking_is_in_vain()
+        if in_vain and len(self.ledger) > MANY:
             return []
         unknown = [entry for entry in self.ledger if is_unknown(entry, self.ledger)]
+        if in_vain:
+            return by_promise(that_may_matter([each for each in unknown if is_easy(each)], self.ledger, strictly=True))
         active = set(self.active.chosen)
         fresh = [entry for entry in unknown if entry.path.signature in active]
         if not self.settings.thrifty:
@@ -138,10 +158,10 @@ class Search:
         return bool(possible > total - NEGLIGIBLE)
 
     def looking_is_in_vain(self) -> bool:
-        """Whether the last rounds of first looks found nothing, out of many."""
+        """Whether the last rounds of first looks found nothing."""
+        last = _IN_VAIN if len(self.ledger) <= MANY else max(4 * _IN_VAIN, len(self.ledger) // 10)
         tolerance = self.limits.tolerance or 0.005
-        looked = sum(1 for entry in self.ledger if entry.visits)
-        return looked > MANY and len(self.gains) > 4 and sum(self.gains[-4:]) < tolerance / 5
+        return self.settings.thrifty and len(self.gains) > last and sum(self.gains[-last:]) < tolerance / 5
 
     # Conquer ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +180,8 @@ class Search:
         self.check_some_solved()
         if looks:
             after = self.ledger.log_evidence
-            self.gains.append(after - before if np.isfinite(before) and np.isfinite(after) else np.inf)
+            gain = after - before if np.isfinite(before) and np.isfinite(after) else np.inf
+            self.gains += [gain / len(chosen)] * len(chosen)
 
     def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str]:
         """One allocation. What goes wrong on one path must not lose what is known of the others."""
@@ -193,18 +214,32 @@ class Search:
 
     # Divide -----------------------------------------------------------------------------------------------------
 
+    def explore(self) -> None:
+        """Execute the program from its prior; and go on with it, for as long as that costs next to nothing."""
+        arrivals = self.division.explore(self.settings.executions, self.seed)
+        self.executions = self.settings.executions
+        while self.executions < self.settings.most_executions and self.exploring_is_cheap():
+            more = min(self.executions, self.settings.most_executions - self.executions)
+            arrivals += self.division.explore(more)
+            self.executions += more
+        self.ledger.update(self.division, arrivals)
+        self.admit(executions.path.signature for executions in arrivals if executions.path is not None)
+
+    def exploring_is_cheap(self) -> bool:
+        """Whether few executions make the program's Python run."""
+        interpreted = any(path.interpreted for path in self.division.by_signature.values())
+        return not interpreted and self.division.python_runs < _RUNS
+
     def discover(self, visited: Sequence[Entry]) -> None:
         """Propose from the paths just visited, and look around those with mass."""
-        best = max((entry.log_evidence for entry in self.ledger.solved), default=-np.inf)
         weights = self.ledger.weights()
-        for entry in visited:
-            if not self.is_current(entry):
-                continue
-            weight = weights.get(entry.path.signature, 0.0)
+        least = min(HEAVY, max(weights.values(), default=0.0)) if self.settings.thrifty else 0.0
+        heavy = [each for each in visited if self.is_current(each) and weights[each.path.signature] >= least]
+        for entry in sorted(heavy, key=lambda entry: -entry.log_evidence)[: self.settings.allocations]:
             rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 1))
             points = self.states(entry, rng)
-            if self.settings.proposals and len(points) and (weight > HEAVY or entry.log_evidence == best):
-                self.remember(entry, weight, propose(self.division, entry.path, points, rng))
+            if self.settings.proposals and len(points):
+                self.remember(entry, weights[entry.path.signature], propose(self.division, entry.path, points, rng))
         if self.settings.systematic:
             self.look_around()
 
@@ -212,12 +247,12 @@ class Search:
         """Whether the path is still one of the program's, which may have taken another form meanwhile."""
         return entry.path is self.division.by_signature.get(entry.path.signature)
 
-    def look_around(self) -> None:
-        """Find the paths around every path with mass, once."""
+    def look_around(self, least: float = HEAVY) -> None:
+        """Find the paths around every path with that much of the mass, once."""
         weights = self.ledger.weights()
         for entry in list(self.ledger):
             weight = weights.get(entry.path.signature, 0.0)
-            if entry.expanded or weight < HEAVY or not self.is_current(entry):
+            if entry.expanded or weight < least or not self.is_current(entry):
                 continue
             entry.expanded = True
             rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 2))
@@ -245,29 +280,30 @@ class Search:
         self.ledger.update(self.division, proposals.arrivals)
         for signature in proposals.counts:
             found = self.ledger.entries.get(signature)
-            if found is not None and found is not entry:
-                found.parent = max(found.parent, weight)
+            if found is not None and found is not entry and weight > found.parent:
+                found.parent, found.parent_likelihood = weight, entry.log_mean_likelihood
 
     # When to stop -----------------------------------------------------------------------------------------------
 
     def is_settled(self) -> str:
         """Why the answer is good enough, or nothing."""
         tolerance = self.limits.tolerance
-        if tolerance is None or self.to_look_at() or not np.isfinite(self.ledger.log_evidence):
+        if tolerance is None or not np.isfinite(self.ledger.log_evidence) or self.monte_carlo_error() > tolerance:
             return ""
-        weights = self.ledger.weights()
-        if any(self.is_hasty(entry, weights[key]) for key, entry in self.ledger.entries.items()):
+        if self.hasty(self.ledger.weights()) or self.to_look_at():
             return ""
         # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
-        if max(self.monte_carlo_error(), self.posterior("").evidence.weight_sds.max()) > tolerance:
-            return ""
-        if self.finds_more():
+        if self.posterior("").evidence.weight_sds.max() > tolerance or self.finds_more():
             return ""
         return f"log Z and the weights of the paths are known to {tolerance:g}."
 
     def finds_more(self) -> bool:
         """Whether many more proposals, which cost next to nothing, lead to paths that were not known."""
         weights, before = self.ledger.weights(), len(self.ledger)
+        if self.settings.systematic and before <= MANY:
+            self.look_around(least=0.0)
+            if len(self.ledger) > before:
+                return bool(self.to_look_at())
         heavy = [entry for key, entry in self.ledger.entries.items() if weights[key] > _MATTERS]
         for search in range(_SEARCHES if self.settings.proposals else 0):
             for entry in heavy:
@@ -284,17 +320,17 @@ class Search:
         terms = ((weights[key], entry.estimate) for key, entry in self.ledger.entries.items())
         return float(np.sqrt(sum((w * each.log_evidence_sd) ** 2 for w, each in terms if w > 0 and each is not None)))
 
-    def is_hasty(self, entry: Entry, weight: float) -> bool:
-        """Whether a path with mass was given too little to have shown a mode that its first look missed."""
-        if weight < _MATTERS or entry.path.interpreted or entry.estimate is None or entry.estimate.log_evidence_sd == 0:
-            return False
-        return entry.target.evaluations < min(_ENOUGH, self.limits.budget // 20) and not entry.gave_up
+    def hasty(self, weights: Mapping[Any, float]) -> list[Entry]:
+        """The paths with mass that were given too little to have shown a mode that their first look missed."""
+        matter = [self.ledger.entries[key] for key, weight in weights.items() if weight > _MATTERS]
+        enough = min(_ENOUGH, self.limits.budget // max(20, 10 * len(matter)))
+        by_sampling = (each for each in matter if each.error > 0 and not (each.gave_up or each.path.interpreted))
+        return [each for each in by_sampling if each.target.evaluations < enough]
 
     # Combine ----------------------------------------------------------------------------------------------------
 
     def posterior(self, stopped: str) -> Posterior:
         """What is known by now."""
-        given_up = [entry for entry in self.ledger if entry.gave_up]
         solutions = [Solution(entry.path, self.in_own_coordinates(entry), entry.visits) for entry in self.ledger]
         run = Run(
             stopped=stopped,
@@ -304,10 +340,21 @@ class Search:
             seed=self.seed,
             explored=self.division.explored,
             remainder=self.division.remainder,
-            notes=tuple(f"The path ({entry.path.description}): {entry.gave_up}" for entry in given_up[:_NOTES]),
+            notes=tuple(self.notes()),
             settings=repr(self.settings),
         )
         return Posterior(self.division.program, solutions, run)
+
+    def notes(self) -> Iterator[str]:
+        """What went wrong on single paths."""
+        for entry in itertools.islice((each for each in self.ledger if each.gave_up), _NOTES):
+            yield f"The path ({entry.path.description}): {entry.gave_up}"
+        for entry in itertools.islice((each for each in self.ledger if each.path.invalid), _NOTES):
+            yield (
+                f"The density of the path ({entry.path.description}) is NaN or infinite at {entry.path.invalid} "
+                "points, which count as outside it. Mass there, as at the very edge of a support, is missing from "
+                "log Z: write that site on another scale."
+            )
 
     def in_own_coordinates(self, entry: Entry) -> Estimate | None:
         """The estimate with what was summed out of its draws drawn."""

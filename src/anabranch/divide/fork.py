@@ -40,7 +40,7 @@ class Fork:
     interpreted: bool = False
     visits: int = 0
     children: dict[Any, Fork] = field(default_factory=dict)
-    # For a question about the value of a site: the prior probability of each answer, as a sum and a count.
+    # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
     parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
     _unmet: tuple[int, float] | None = None
@@ -79,18 +79,18 @@ class Fork:
         """
         total, counted, fork = 0.0, False, self
         while fork.parent is not None:
-            probability = fork.parent.probability_of(fork.answer_key)
             counted |= fork.answer_key not in fork.parent.shares
-            total += math.log(probability) if probability > 0 else -math.inf
+            total += fork.parent.log_probability_of(fork.answer_key)
             fork = fork.parent
         return total + (math.log1p(-fork.unmet()) if counted else 0.0)
 
-    def probability_of(self, answer_key: Any) -> float:
-        """The prior probability of an answer here, given that an execution comes here."""
+    def log_probability_of(self, answer_key: Any) -> float:
+        """The log prior probability of an answer here, given that an execution comes here."""
         if answer_key in self.shares:
-            total, count = self.shares[answer_key]
-            return total / count
-        return self.children[answer_key].visits / self.visits if self.visits else 0.0
+            log_total, count = self.shares[answer_key]
+            return log_total - math.log(count)
+        visits = self.children[answer_key].visits
+        return math.log(visits / self.visits) if visits else -math.inf
 
     def unmet(self) -> float:
         """The share of executions that would come to an end not met yet, after Good and Turing: of those met once."""

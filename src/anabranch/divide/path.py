@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Protocol
 
 import cloudpickle
 import numpy as np
-from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
@@ -194,7 +193,7 @@ class Path:
         """The log prior probability of the path: exact if it takes only discrete sites with known parameters."""
         if self._log_probability is not None:
             return self._log_probability
-        return float(logsumexp([fork.log_probability() for fork in self._forks])) if self._forks else -np.inf
+        return float(reduce(np.logaddexp, (fork.log_probability() for fork in self._forks), -np.inf))
 
     @property
     def prior_probability(self) -> float:

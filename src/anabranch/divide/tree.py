@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from anabranch.divide.fork import Fork, Question
 from anabranch.divide.graph import Node, evaluate
@@ -190,7 +191,7 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
             if answer_key not in fork.shares and child.answer is not None:
                 log_mass = recording.log_mass(site, child.answer)
                 assert log_mass is not None
-                fork.shares[answer_key] = float(np.exp(log_mass)), 1
+                fork.shares[answer_key] = float(log_mass), 1
         return
     value, result = recording.mass_function(site)
     parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
@@ -203,7 +204,7 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
     else:
         fork.parameters.append(parameters)
     for answer_key, child in fork.children.items():
-        total, n = fork.shares.get(answer_key, (0.0, 0))
+        total, n = fork.shares.get(answer_key, (-np.inf, 0))
         if n and constant:
             continue
         assert child.answer is not None
@@ -212,7 +213,7 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
             env = {**known, value: child.answer[None]}
             evaluate(recording.trace.graph.schedule([result], env), env)
             terms = env[result]
-            total, n = total + float(np.exp(terms).sum()), n + len(terms)
+            total, n = float(np.logaddexp(total, logsumexp(terms))), n + len(terms)
         fork.shares[answer_key] = (total, n)
 
 
