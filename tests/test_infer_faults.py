@@ -275,3 +275,25 @@ def test_a_count_without_bound_that_stays_in_its_path():
     logs = [np.log(0.5 * np.sum(poisson.pmf(k, 3.0) * norm.pdf(6.0, k, sd))) for sd in (1.0, 2.0)]
     assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd
     assert posterior.probability("table")[1] == pytest.approx(np.exp(logs[0] - np.logaddexp(*logs)), abs=0.04)
+
+
+def test_points_where_the_density_is_infinite_are_spoken_of(caplog):
+    """Half of the draws of this prior are smaller than the smallest double: their mass is lost, and not in silence."""
+
+    def program():
+        ab.observe("y", dist.Poisson(ab.sample("rate", dist.Gamma(0.001, 0.001))), 0)
+
+    caplog.set_level(logging.ERROR, "anabranch")
+    posterior = ab.infer(program)
+    assert any("NaN or infinite" in text and "always" in text for text in posterior.warnings)
+
+
+def test_a_likelihood_that_is_zero_almost_everywhere_is_not_given_up_at_once():
+    """One draw of the prior in thirty thousand has a positive density."""
+
+    def program():
+        ab.factor("above", jnp.where(ab.sample("x", dist.Normal(0.0, 1.0)) > 4.0, 0.0, -jnp.inf))
+
+    posterior = ab.infer(program)
+    assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 2.0
+    assert posterior.warnings

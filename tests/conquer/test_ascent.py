@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from anabranch.conquer.ascent import climb, distinct, newton_step, polish, positive, widths
+from anabranch.conquer.ascent import climb, distinct, newton_step, polish, positive, race, race_cost, widths
 
 PRECISION = np.array([[4.0, 1.0], [1.0, 0.5]])
 CENTRE = np.array([1.0, -2.0])
@@ -109,3 +109,43 @@ def test_curvatures_are_made_positive_and_no_flatter_than_the_prior():
     np.testing.assert_allclose(fixed, np.diag([3.0, 0.25 / 0.25]), atol=1e-9)
     np.testing.assert_allclose(positive(PRECISION[None], np.full(2, 10.0))[0], PRECISION)
     np.testing.assert_allclose(widths(np.diag([100.0, 1e-9])[None], spread), [[0.1, 0.5]])
+
+
+# Races
+
+
+class Comb:
+    """Modes at the whole numbers from -20 to 20, the higher the nearer to 7."""
+
+    def __init__(self) -> None:
+        self.evaluations = 0
+
+    def differentiate(self, points):
+        self.evaluations += len(points)
+        tooth = np.clip(np.round(points), -20, 20)
+        value = -np.abs(tooth - 7.0) - 50 * (points - tooth) ** 2
+        return SimpleNamespace(log_density=value[:, 0], inside=np.ones(len(points), bool)), -100 * (points - tooth)
+
+
+@pytest.mark.parametrize("n", [10, 64, 100, 500])
+def test_a_race_costs_what_it_says(n):
+    target = Comb()
+    begin = np.random.default_rng(0).normal(0.0, 8.0, (n, 1))
+    race(target, begin, np.array([8.0]), 40)
+    assert target.evaluations == race_cost(n, 40)
+
+
+def test_the_lowest_drop_out_of_a_race():
+    """As many evaluations as climbs of equal length, and more of them are spent near the highest modes."""
+    rng, spread = np.random.default_rng(0), np.array([0.3])
+    raced, equal = Comb(), Comb()
+    _, heights = race(raced, rng.normal(0.0, 8.0, (600, 1)), spread, 40)
+    _, others = climb(equal, rng.normal(0.0, 8.0, (raced.evaluations // 41, 1)), spread, 40)
+    assert equal.evaluations <= raced.evaluations
+    assert len(heights) == 64
+    assert (heights > -1.5).sum() > 2 * (others > -1.5).sum()
+
+
+def test_a_race_keeps_equal_modes():
+    points, _ = race(TwoModes(), np.random.default_rng(0).normal(0.0, 4.0, (600, 1)), np.ones(1), 40)
+    assert 0.2 < (points > 0).mean() < 0.8

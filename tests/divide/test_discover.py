@@ -87,6 +87,20 @@ def test_neighbouring_partitions_of_a_restaurant_are_reached():
     assert division.explored == pytest.approx(1.0)
 
 
+def tables(path):
+    return tuple(int(site.value) for site in path.sites if site.name.startswith("table"))
+
+
+@pytest.mark.parametrize(("seated", "opened"), [((0, 0, 1, 2, 2, 2), (0, 1, 2, 3, 3, 3)), ((0, 0, 1, 1), (0, 1, 2, 2))])
+def test_labels_move_up_and_down_as_one_is_opened_or_closed(seated, opened):
+    """One guest leaves for a table alone, and those at later tables stay together; and back."""
+    division = ab.find_paths(restaurant, len(seated), executions=1)
+    for here, there in ((seated, opened), (opened, seated)):
+        [group] = division.route({f"table{i}": np.array([table]) for i, table in enumerate(here)})
+        around = neighbours(division, group.path, points_of(group.path, 1), np.random.default_rng(0))
+        assert there in {tables(arrival.path) for arrival in around.arrivals}
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_misspecified_mixture_comes_down_to_few_parts(seed):
     """From paths near K = 91, without inference: down a few generations, in about one Python run for each new path."""

@@ -460,3 +460,14 @@ def test_the_mass_of_a_value_depends_on_all_that_the_distribution_holds():
             [site] = path.sites
             expected = float(np.sum(family.log_prob(jnp.asarray(site.value))))
             assert path.log_prior_probability == pytest.approx(expected, rel=1e-5), family
+
+
+def test_a_probability_below_the_smallest_double_keeps_its_logarithm():
+    def count():
+        for i in range(ab.sample("n", dist.Poisson(9.0))):
+            ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
+
+    division = ab.find_paths(count, executions=10)
+    [group] = division.route({"n": np.array([400])})
+    assert group.path.prior_probability == 0.0
+    assert group.path.log_prior_probability == pytest.approx(stats.poisson.logpmf(400, 9.0))

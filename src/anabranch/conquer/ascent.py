@@ -14,13 +14,26 @@ import numpy as np
 
 from anabranch.conquer.target import Target
 
-__all__ = ["Modes", "climb", "distinct", "newton_step", "polish", "positive", "race", "race_cost", "widths"]
+__all__ = [
+    "Modes",
+    "climb",
+    "distinct",
+    "newton_step",
+    "polish",
+    "positive",
+    "race",
+    "race_cost",
+    "reflections",
+    "widths",
+]
 
 _RATE, _DECAY = 0.3, 0.93
 _RACE = ((1, 0.1), (1 / 2, 0.15), (1 / 8, 0.375), (1 / 16, 0.375))
 """The stages of a race: which part of the starts is still in it, and its part of the iterations."""
 _LAST = 64
 """Climbers that go the whole way, if there are so many."""
+_FEW = 20
+"""Dimensions up to which pairs of signs are changed."""
 _STEP = 1e-2
 """Steps for differences of the gradient, relative to the width of the mode."""
 _FLATTEST = 0.25
@@ -141,6 +154,18 @@ def distinct(points: np.ndarray, log_density: np.ndarray, spread: np.ndarray, mo
         if len(kept) == most:
             break
     return np.array(kept, int)
+
+
+def reflections(points: np.ndarray) -> np.ndarray:
+    """Each point with the sign of one coordinate or, unless they are many, of two coordinates changed.
+
+    What enters a density only through products, squares or sines has modes that are mirror images of each other.
+    """
+    d = points.shape[1]
+    one = 1.0 - 2.0 * np.eye(d)
+    first, second = np.triu_indices(d, k=1)
+    signs = np.concatenate([one, one[first] * one[second]]) if d <= _FEW else one
+    return (points[:, None] * signs).reshape(-1, d)
 
 
 def polish(target: Target, points: np.ndarray, spread: np.ndarray, iterations: int = 10) -> Modes:

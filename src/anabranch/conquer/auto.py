@@ -40,7 +40,7 @@ _GLANCE_BELOW = 6_000
 """Evaluations of the first visit below which a path of few dimensions gets a glance, and no compilation."""
 _GLANCE_DIM, _GLANCE_DRAWS = 8, 200
 """Dimensions up to which a path gets a glance, and draws of that glance."""
-_PATIENCE = 10_000
+_PATIENCE = 30_000
 """Evaluations that a method gets before its diagnostics count."""
 _GLANCE_ENDS = 10_000
 """Evaluations of all visits from which on a glance is no longer enough."""

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, widths
+from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, reflections, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import broad, spread_out
 from anabranch.conquer.student import StudentMixture, root_of
@@ -39,6 +39,8 @@ _GOOD = 0.5
 _BATCH = 20_000
 _IN_ORDER = 0.2
 """The least share of draws that must be in order for exchangeable components to be integrated over one ordering."""
+_MIRRORED = 8
+"""Ends of climbs whose mirror images are looked at."""
 _BEST = 16
 """Starts that are the best points known; the others are any."""
 _FIRST_DRAWS = 2_000
@@ -208,7 +210,7 @@ class ModeMixture:
 
     def _modes(self, target: Target, starts: np.ndarray, spread: np.ndarray, evaluations: int) -> Modes:
         """The distinct modes that climbs lead to, as many as a quarter of the evaluations allow."""
-        points, heights = race(target, starts, spread, self.iterations)
+        points, heights = _mirrored(target, *race(target, starts, spread, self.iterations), spread)
         most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
@@ -298,6 +300,18 @@ def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.ran
     centre = np.median(population, axis=0)
     factor = np.where(np.arange(len(others)) % 3 == 0, 1.0, rng.uniform(1.5, 3.5, len(others)))
     return np.concatenate([best, centre + factor[:, None] * (others - centre)])
+
+
+def _mirrored(
+    target: Target, points: np.ndarray, heights: np.ndarray, spread: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The points, and those mirror images of the highest that are about as high; twice, for images of images."""
+    for _ in range(2):
+        images = reflections(points[distinct(points, heights, spread, _MIRRORED)])
+        there = target.evaluate(images).log_density
+        high = there > heights.max() - _DEPTH
+        points, heights = np.concatenate([points, images[high]]), np.concatenate([heights, there[high]])
+    return points, heights
 
 
 def _wide(component: StudentMixture) -> StudentMixture:
