@@ -49,7 +49,7 @@ def infer(
         args: its arguments, the data.
         engine: how; `DCC()` unless said otherwise.
         seed: where every random choice comes from; the same seed gives the same answer, whatever `workers` is.
-        budget: evaluations of the density of a path, with or without its gradient, at most.
+        budget: evaluations of the density of a path, with or without its gradient; the last round may exceed it.
         seconds: stop at the end of the round in which this time is over.
         tolerance: stop when the standard errors of log Z and of the weights of the paths are below it; None: never.
         progress: whether to show what happens; by default only in a terminal.

@@ -115,7 +115,7 @@ class Search:
     def unsettled(self, entries: Sequence[Entry], weights: Mapping[Any, float]) -> list[Entry]:
         """Those of the paths on which it depends whether the tolerance is met."""
         tolerance = self.limits.tolerance
-        if tolerance is None:
+        if tolerance is None or not self.settings.thrifty:
             return []
         least, hasty = tolerance / (2 * np.sqrt(len(entries) or 1)), set(self.hasty(weights))
         return [each for each in entries if each in hasty or weights[each.path.signature] * each.error > least]
@@ -123,7 +123,7 @@ class Search:
     def needed(self, entry: Entry, weight: float, hasty: bool) -> int:
         """About the evaluations after which the tolerance would be met with some room: more would be wasted."""
         tolerance = self.limits.tolerance
-        if tolerance is None or not np.isfinite(entry.error):
+        if tolerance is None or not self.settings.thrifty or not np.isfinite(entry.error):
             return self.limits.budget
         least = _ENOUGH if hasty else self.settings.share // 10
         return int(max(entry.target.evaluations * (2 * weight * entry.error / tolerance) ** 2, least))

@@ -36,7 +36,7 @@ def is_unknown(entry: Entry, ledger: Ledger) -> bool:
     found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
     # Of many paths, one that shows no point of positive density is believed at once.
     tries = _TRIES if len(ledger) <= MANY or entry.target.best_likelihood > -np.inf else 1
-    if found_nothing and ledger.log_evidence == -np.inf and len(ledger) <= MANY:
+    if found_nothing and len(ledger) <= MANY and ledger.log_evidence == -np.inf:
         tries = _LAST_TRIES
     return found_nothing and entry.visits < tries and not entry.gave_up
 
