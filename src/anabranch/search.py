@@ -25,7 +25,7 @@ from anabranch.conquer.marginal import sum_out
 from anabranch.divide import Division
 from anabranch.divide.discover import Proposals, neighbours, propose
 from anabranch.limits import Limits
-from anabranch.report.progress import Progress
+from anabranch.report.progress import Progress, Status
 
 if TYPE_CHECKING:
     from anabranch.dcc import DCC
@@ -374,11 +374,6 @@ class Search:
 
     def show(self) -> None:
         """Tell the progress display."""
-        self.progress.update(
-            found=len(self.ledger),
-            active=len(self.ledger.solved),
-            log_evidence=self.ledger.log_evidence,
-            log_evidence_sd=self.monte_carlo_error(),
-            evaluations=self.ledger.evaluations,
-            budget=self.limits.budget,
-        )
+        ledger = self.ledger
+        known = ledger.log_evidence, self.monte_carlo_error()
+        self.progress.update(Status(len(ledger), len(ledger.solved), *known, ledger.evaluations, self.limits.budget))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from scipy.stats import kstest, multivariate_normal, norm, truncnorm
+from scipy.stats import kstest, norm
 
 import anabranch as ab
 from anabranch import errors
@@ -19,38 +19,7 @@ from anabranch.conquer.hmc import HMC, NUTS, Chains, ChainState
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Path
 from anabranch.divide.callable import log_density_function
-
-
-@dataclass(frozen=True)
-class Known:
-    path: Path
-    log_evidence: float
-    mean: np.ndarray
-    sd: np.ndarray
-
-
-def regression(dim: int, size: int = 100) -> Known:
-    """Normal coefficients, normal noise, and a design with correlations of 0.7: everything in closed form."""
-    rng = np.random.default_rng(0)
-    design = rng.standard_normal((size, dim)) * np.sqrt(0.3) + rng.standard_normal((size, 1)) * np.sqrt(0.7)
-    y = design @ (0.5 * rng.standard_normal(dim)) + rng.standard_normal(size)
-
-    def program(y):
-        b = ab.sample("b", dist.Normal(jnp.zeros(dim), 1.0).to_event(1))
-        ab.observe("y", dist.Normal(jnp.asarray(design) @ b, 1.0).to_event(1), y)
-
-    covariance = np.linalg.inv(design.T @ design + np.eye(dim))
-    exact = multivariate_normal(np.zeros(size), design @ design.T + np.eye(size)).logpdf(y)
-    path = ab.find_paths(program, y).paths[0]
-    return Known(path, float(exact), covariance @ design.T @ y, np.sqrt(np.diag(covariance)))
-
-
-def half_space():
-    """A guard that 2 % of the prior meets; what lies beyond it is a path of its own."""
-    x = ab.sample("x", dist.Normal(0.0, 1.0))
-    if x > 2:
-        ab.sample("z", dist.Normal(0.0, 1.0))
-    ab.observe("y", dist.Normal(x, 1.0), 1.0)
+from known import UNSUITED, Known, half_space, leaves_jax, regression
 
 
 def banana():
@@ -65,10 +34,7 @@ def five() -> Known:
 
 @pytest.fixture(scope="module")
 def beyond() -> Known:
-    path = next(p for p in ab.find_paths(half_space, executions=2000).paths if "z" in p.addresses)
-    exact = norm(0, np.sqrt(2)).logpdf(1.0) + norm(0.5, np.sqrt(0.5)).logsf(2.0)
-    cut = truncnorm((2 - 0.5) / np.sqrt(0.5), np.inf, 0.5, np.sqrt(0.5))
-    return Known(path, float(exact), np.array([cut.mean(), 0.0]), np.array([cut.std(), 1.0]))
+    return half_space()
 
 
 def run(strategy: Chains, path: Path, seed: int, evaluations: int, parts: int = 1) -> tuple[Estimate, ChainState]:
@@ -238,24 +204,7 @@ def test_before_warming_up_nothing_is_known(five):
     assert estimate.remarks == ("The chains have not begun.",)
 
 
-def counted():
-    n = ab.sample("n", dist.Poisson(3.0))
-    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)) + n, 1.0), 2.0)
-
-
-def leaves_jax():
-    x = float(ab.sample("x", dist.Normal(0.0, 1.0)))
-    ab.observe("y", dist.Normal(x, 1.0), 2.0)
-
-
-def decided():
-    ab.observe("y", dist.Normal(1.0 if ab.sample("x", dist.Bernoulli(0.5)) else 0.0, 1.0), 2.0)
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [(counted, "discrete.* Use SMC"), (leaves_jax, "no gradient.* Use SMC"), (decided, "no coordinates.*Enumerate")],
-)
+@pytest.mark.parametrize(("program", "message"), UNSUITED)
 def test_paths_that_do_not_suit(program, message):
     target = PathTarget(ab.find_paths(program, executions=20).paths[0])
     with pytest.raises(errors.StrategyCannotRun, match=message):

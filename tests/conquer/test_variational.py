@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from scipy.stats import multivariate_normal, norm, truncnorm
+from scipy.stats import norm
 
 import anabranch as ab
 from anabranch import errors
@@ -16,20 +15,7 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import PathTarget
 from anabranch.conquer.variational import Variational, VariationalState
 from anabranch.divide import Path
-
-
-def regression(dim: int, size: int = 100) -> tuple[Path, float]:
-    """Normal coefficients, normal noise, and a design with correlations of 0.7; and its evidence."""
-    rng = np.random.default_rng(0)
-    design = rng.standard_normal((size, dim)) * np.sqrt(0.3) + rng.standard_normal((size, 1)) * np.sqrt(0.7)
-    y = design @ (0.5 * rng.standard_normal(dim)) + rng.standard_normal(size)
-
-    def program(y):
-        b = ab.sample("b", dist.Normal(jnp.zeros(dim), 1.0).to_event(1))
-        ab.observe("y", dist.Normal(jnp.asarray(design) @ b, 1.0).to_event(1), y)
-
-    exact = multivariate_normal(np.zeros(size), design @ design.T + np.eye(size)).logpdf(y)
-    return ab.find_paths(program, y).paths[0], float(exact)
+from known import UNSUITED, Known, half_space, regression
 
 
 def run(strategy: Variational, path: Path, seed: int, evaluations: int) -> tuple[Estimate, VariationalState]:
@@ -47,7 +33,8 @@ def check_z_scores(estimates: list[Estimate], exact: float, within: float) -> No
 
 @pytest.mark.parametrize(("dim", "seeds"), [(1, 8), (5, 16)])
 def test_a_guide_that_can_be_the_posterior_is(dim, seeds):
-    path, exact = regression(dim)
+    known = regression(dim)
+    path, exact = known.path, known.log_evidence
     runs = [run(Variational(), path, seed, 40_000) for seed in range(seeds)]
     check_z_scores([estimate for estimate, _ in runs], exact, within=0.003)
     for estimate, state in runs:
@@ -57,7 +44,8 @@ def test_a_guide_that_can_be_the_posterior_is(dim, seeds):
 
 
 def test_sixty_coordinates():
-    path, exact = regression(60)
+    known = regression(60)
+    path, exact = known.path, known.log_evidence
     estimate, state = run(Variational(), path, 0, 45_000)
     assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd < 0.03
     assert state.elbo == pytest.approx(exact, abs=0.01)
@@ -65,7 +53,8 @@ def test_sixty_coordinates():
 
 
 def test_without_correlations_the_bound_is_lower_and_the_evidence_is_right():
-    path, exact = regression(4)
+    known = regression(4)
+    path, exact = known.path, known.log_evidence
     runs = [run(Variational(guide="diagonal"), path, seed, 45_000) for seed in range(10)]
     check_z_scores([estimate for estimate, _ in runs], exact, within=0.05)
     for _, state in runs:
@@ -73,24 +62,15 @@ def test_without_correlations_the_bound_is_lower_and_the_evidence_is_right():
         assert state.elbo < exact - 0.3
 
 
-def half_space():
-    x = ab.sample("x", dist.Normal(0.0, 1.0))
-    if x > 2:
-        ab.sample("z", dist.Normal(0.0, 1.0))
-    ab.observe("y", dist.Normal(x, 1.0), 1.0)
-
-
 def test_a_guide_that_meets_guards():
-    path = next(p for p in ab.find_paths(half_space, executions=2000).paths if "z" in p.addresses)
-    exact = norm(0, np.sqrt(2)).logpdf(1.0) + norm(0.5, np.sqrt(0.5)).logsf(2.0)
-    cut = truncnorm((2 - 0.5) / np.sqrt(0.5), np.inf, 0.5, np.sqrt(0.5))
-    runs = [run(Variational(), path, seed, 50_000) for seed in range(12)]
-    check_z_scores([estimate for estimate, _ in runs], float(exact), within=0.02)
+    beyond = half_space()
+    runs = [run(Variational(), beyond.path, seed, 50_000) for seed in range(12)]
+    check_z_scores([estimate for estimate, _ in runs], beyond.log_evidence, within=0.02)
     for estimate, state in runs:
         assert (estimate.points[:, 0] > 2).all()
         mean = np.exp(estimate.log_weights) @ estimate.points[:, 0]
-        assert abs(mean - cut.mean()) < 5 * cut.std() / np.sqrt(estimate.ess)
-        assert state.elbo < exact + 0.05
+        assert abs(mean - beyond.mean[0]) < 5 * beyond.sd[0] / np.sqrt(estimate.ess)
+        assert state.elbo < beyond.log_evidence + 0.05
 
 
 def test_the_scale_of_the_coordinates_does_not_matter():
@@ -117,13 +97,13 @@ def test_a_banana_is_no_normal_and_the_weights_make_up_for_it():
 
 
 @pytest.fixture(scope="module")
-def five() -> tuple[Path, float]:
+def five() -> Known:
     return regression(5)
 
 
 def test_training_can_be_interrupted(five):
     """In small parts there is an estimate after each, and after training the draws add up."""
-    path, exact = five
+    path, exact = five.path, five.log_evidence
     strategy, target, rng = Variational(), PathTarget(path), np.random.default_rng(0)
     state, sizes = strategy.start(target, rng), []
     for _ in range(25):
@@ -139,7 +119,7 @@ def test_training_can_be_interrupted(five):
 
 
 def test_a_state_is_plain_data_and_the_seed_decides(five):
-    path, _ = five
+    path = five.path
     strategy, target = Variational(), PathTarget(path)
     begun = strategy.advance(target, strategy.start(target, np.random.default_rng(0)), np.random.default_rng(1), 3000)
     pickled = pickle.dumps(begun)
@@ -160,7 +140,7 @@ class Unreachable(PathTarget):
 
 
 def test_a_path_without_a_known_point_gives_nothing(five):
-    target, rng, strategy = Unreachable(five[0]), np.random.default_rng(0), Variational()
+    target, rng, strategy = Unreachable(five.path), np.random.default_rng(0), Variational()
     state = strategy.advance(target, strategy.start(target, rng), rng, 1000)
     estimate = strategy.estimate(target, state)
     assert (estimate.log_evidence, estimate.log_evidence_sd) == (-np.inf, np.inf)
@@ -168,30 +148,13 @@ def test_a_path_without_a_known_point_gives_nothing(five):
 
 
 def test_before_training_nothing_is_known(five):
-    strategy, target = Variational(), PathTarget(five[0])
+    strategy, target = Variational(), PathTarget(five.path)
     estimate = strategy.estimate(target, strategy.start(target, np.random.default_rng(0)))
     assert estimate.log_evidence_sd == np.inf
     assert estimate.remarks == ("The guide has not been trained yet.",)
 
 
-def counted():
-    n = ab.sample("n", dist.Poisson(3.0))
-    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)) + n, 1.0), 2.0)
-
-
-def leaves_jax():
-    x = float(ab.sample("x", dist.Normal(0.0, 1.0)))
-    ab.observe("y", dist.Normal(x, 1.0), 2.0)
-
-
-def decided():
-    ab.observe("y", dist.Normal(1.0 if ab.sample("x", dist.Bernoulli(0.5)) else 0.0, 1.0), 2.0)
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [(counted, "discrete.* Use SMC"), (leaves_jax, "no gradient.* Use SMC"), (decided, "no coordinates.*Enumerate")],
-)
+@pytest.mark.parametrize(("program", "message"), UNSUITED)
 def test_paths_that_do_not_suit(program, message):
     target = PathTarget(ab.find_paths(program, executions=20).paths[0])
     with pytest.raises(errors.StrategyCannotRun, match=message):

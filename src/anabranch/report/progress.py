@@ -3,68 +3,49 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
-from typing import Protocol, Self
+from dataclasses import dataclass
+from typing import Self
 
 from anabranch.report.table import with_error
 
-__all__ = ["Live", "Progress", "Silent", "make_progress"]
+__all__ = ["Live", "Progress", "Status", "make_progress"]
 
 
-class Progress(Protocol):
-    """Something to tell how a run is going, within a `with` statement."""
+@dataclass(frozen=True)
+class Status:
+    """How far a run has come: paths found and worked on, the evidence by now, what was spent (budget None: no limit).
 
-    def __enter__(self) -> Self: ...
+    >>> print(Status(20, 8, -123.456, 0.0321, 20_000, 1_000_000))
+    20 paths, 8 active, log evidence -123.456 ± 0.032, 20,000 of 1,000,000 evaluations
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    found: int
+    active: int
+    log_evidence: float
+    log_evidence_sd: float
+    evaluations: int
+    budget: int | None
 
-    def update(
-        self,
-        *,
-        found: int,
-        active: int,
-        log_evidence: float,
-        log_evidence_sd: float,
-        evaluations: int,
-        budget: int | None,
-    ) -> None:
-        """How many paths were found and are worked on, what is known by now, and what was spent (None: no limit)."""
-
-
-def make_progress(wanted: bool | None) -> Progress:
-    """A display where it is wanted; without a wish (None), where standard error is a terminal."""
-    if wanted is None:
-        wanted = sys.stderr.isatty()
-    return Live() if wanted else Silent()
+    def __str__(self) -> str:
+        evidence = with_error(self.log_evidence, self.log_evidence_sd)
+        spent = f"{self.evaluations:,}" if self.budget is None else f"{self.evaluations:,} of {self.budget:,}"
+        return f"{self.found} paths, {self.active} active, log evidence {evidence}, {spent} evaluations"
 
 
-class Silent:
-    """Shows nothing."""
+class Progress:
+    """Something to tell how a run is going, within a `with` statement. This one shows nothing."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         return None
 
-    def update(
-        self,
-        *,
-        found: int,
-        active: int,
-        log_evidence: float,
-        log_evidence_sd: float,
-        evaluations: int,
-        budget: int | None,
-    ) -> None:
-        return None
+    def update(self, status: Status) -> None:
+        """Show how far the run has come."""
 
 
-class Live:
+class Live(Progress):
     """A bar and a line of figures on standard error, which go away when the run ends."""
 
     def __init__(self) -> None:
@@ -80,34 +61,15 @@ class Live:
         self._display.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._display.stop()
 
-    def update(
-        self,
-        *,
-        found: int,
-        active: int,
-        log_evidence: float,
-        log_evidence_sd: float,
-        evaluations: int,
-        budget: int | None,
-    ) -> None:
-        text = described(found, active, log_evidence, log_evidence_sd, evaluations, budget)
-        self._display.update(self._task, description=text, completed=evaluations, total=budget)
+    def update(self, status: Status) -> None:
+        self._display.update(self._task, description=str(status), completed=status.evaluations, total=status.budget)
 
 
-def described(
-    found: int, active: int, log_evidence: float, log_evidence_sd: float, evaluations: int, budget: int | None
-) -> str:
-    """The line of figures.
-
-    >>> described(20, 8, -123.456, 0.0321, 20_000, 1_000_000)
-    '20 paths, 8 active, log evidence -123.456 ± 0.032, 20,000 of 1,000,000 evaluations'
-    """
-    spent = f"{evaluations:,}" if budget is None else f"{evaluations:,} of {budget:,}"
-    return (
-        f"{found} paths, {active} active, log evidence {with_error(log_evidence, log_evidence_sd)}, {spent} evaluations"
-    )
+def make_progress(wanted: bool | None) -> Progress:
+    """A display where it is wanted; without a wish (None), where standard error is a terminal."""
+    if wanted is None:
+        wanted = sys.stderr.isatty()
+    return Live() if wanted else Progress()
