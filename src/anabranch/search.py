@@ -45,8 +45,7 @@ _NOTES = 5
 _RUNS = 2_000
 """Runs of the program's Python, one for each path found, after which the prior is no longer explored."""
 _IN_VAIN = 8
-"""First looks that must have found nothing before there are fewer of them; of many paths, four times as many, and a
-tenth of the paths at least."""
+"""First looks, and a tenth of the paths at least, that must have found nothing before there are fewer of them."""
 _SEARCHES = 10
 """Rounds of proposals from the paths with mass before the answer counts as settled."""
 
@@ -159,7 +158,7 @@ class Search:
 
     def looking_is_in_vain(self) -> bool:
         """Whether the last rounds of first looks found nothing."""
-        last = _IN_VAIN if len(self.ledger) <= MANY else max(4 * _IN_VAIN, len(self.ledger) // 10)
+        last = max(_IN_VAIN, len(self.ledger) // 10)
         tolerance = self.limits.tolerance or 0.005
         return self.settings.thrifty and len(self.gains) > last and sum(self.gains[-last:]) < tolerance / 5
 
