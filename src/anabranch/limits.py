@@ -35,10 +35,15 @@ class Limits:
         """Seconds since the start."""
         return time.monotonic() - self.started
 
+    @property
+    def time_is_over(self) -> bool:
+        """Whether there was a time, and it is over."""
+        return self.seconds is not None and self.elapsed >= self.seconds
+
     def exceeded(self, evaluations: int) -> str:
         """Why to stop, as a sentence, or nothing."""
         if evaluations >= self.budget:
             return f"The budget of {self.budget:,} evaluations is spent."
-        if self.seconds is not None and self.elapsed >= self.seconds:
+        if self.time_is_over:
             return f"The {self.seconds:g} seconds are over."
         return ""

@@ -45,7 +45,7 @@ _NOTES = 5
 _RUNS = 2_000
 """Runs of the program's Python, one for each path found, after which the prior is no longer explored."""
 _IN_VAIN = 8
-"""First looks, and a tenth of the paths at least, that must have found nothing before there are fewer of them."""
+"""First looks, and a tenth of the paths that may matter at least, that found nothing before there are fewer of them."""
 _SEARCHES = 10
 """Rounds of proposals from the paths with mass before the answer counts as settled."""
 
@@ -57,7 +57,7 @@ class Search:
         self.settings, self.division, self.limits, self.seed, self.progress = settings, division, limits, seed, progress
         self.ledger = Ledger()
         self.executions = 0
-        self.rounds = 0
+        self.rounds = self.looked = 0
         self.gains: list[float] = []  # by how much each first look raised log Ẑ
         self.active = settings.active
         self.explore()
@@ -88,10 +88,10 @@ class Search:
         self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
         left = max(self.limits.budget - self.ledger.evaluations, 1)
         if fresh := self.to_look_at():
-            share = min(self.settings.first_share or self.first_share(), left)
             # Half a round: the sooner the mass is found, the less is spent where there is none.
-            number = max(self.settings.allocations // 2, len(fresh) // 50, 1)
-            return [(entry, share) for entry in fresh[:number]]
+            fresh = fresh[: max(self.settings.allocations // 2, len(fresh) // 50, 1)]
+            share = min(self.settings.first_share or self.first_share(), max(left // len(fresh), 1))
+            return [(entry, share) for entry in fresh]
         weights, total = self.ledger.weights(), self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
         entries = self.unsettled(entries, weights) or entries
@@ -137,17 +137,15 @@ class Search:
 
     def to_look_at(self) -> list[Entry]:
         """The paths never visited that should be; when none of the active ones is left, the inactive ones."""
-        in_vain = self.looking_is_in_vain()
-        if in_vain and len(self.ledger) > MANY:
-            return []
         unknown = [entry for entry in self.ledger if is_unknown(entry, self.ledger)]
-        if in_vain:
-            return by_promise(that_may_matter([each for each in unknown if is_easy(each)], self.ledger, strictly=True))
         active = set(self.active.chosen)
         fresh = [entry for entry in unknown if entry.path.signature in active]
         if not self.settings.thrifty:
             return by_promise(fresh or unknown)
-        return by_promise(that_may_matter(fresh, self.ledger) or that_may_matter(unknown, self.ledger, strictly=True))
+        likely = that_may_matter(unknown, self.ledger, strictly=True)
+        if self.was_in_vain(max(_IN_VAIN, len(likely) // 10)):
+            return by_promise([entry for entry in likely if is_easy(entry)] if len(self.ledger) <= MANY else [])
+        return by_promise(that_may_matter(fresh, self.ledger) or likely)
 
     def is_worth(self, entry: Entry, total: float) -> bool:
         """Whether more evaluations could matter: of a path whose look showed it to be negligible they could not."""
@@ -156,11 +154,10 @@ class Search:
         possible = entry.log_evidence + np.log1p(min(entry.estimate.weight_sd, 1e6))
         return bool(possible > total - NEGLIGIBLE)
 
-    def looking_is_in_vain(self) -> bool:
-        """Whether the last rounds of first looks found nothing."""
-        last = max(_IN_VAIN, len(self.ledger) // 10)
+    def was_in_vain(self, last: int) -> bool:
+        """Whether the last so many first looks found nothing."""
         tolerance = self.limits.tolerance or 0.005
-        return self.settings.thrifty and len(self.gains) > last and sum(self.gains[-last:]) < tolerance / 5
+        return len(self.gains) > last and sum(self.gains[-last:]) < tolerance / 5
 
     # Conquer ----------------------------------------------------------------------------------------------------
 
@@ -170,20 +167,24 @@ class Search:
         looks = all(is_unknown(entry, self.ledger) for entry, _ in chosen)
         for entry, _ in chosen:
             entry.target.bar = before - NEGLIGIBLE if self.settings.thrifty else -np.inf
-        for entry, (target, state, estimate, gave_up) in zip(
-            (entry for entry, _ in chosen), pool.map(self.visit, *zip(*chosen, strict=True)), strict=True
-        ):
-            entry.target, entry.state, entry.gave_up = target, state, gave_up
-            entry.estimate = estimate
+        for (entry, _), outcome in zip(chosen, pool.map(self.visit, *zip(*chosen, strict=True)), strict=True):
+            if outcome is None:
+                continue
+            entry.target, entry.state, entry.estimate, entry.gave_up = outcome
             entry.visits += 1
+            if not entry.look:
+                self.looked += 1
+                entry.look = self.looked
         self.check_some_solved()
         if looks:
             after = self.ledger.log_evidence
             gain = after - before if np.isfinite(before) and np.isfinite(after) else np.inf
             self.gains += [gain / len(chosen)] * len(chosen)
 
-    def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str]:
-        """One allocation. What goes wrong on one path must not lose what is known of the others."""
+    def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str] | None:
+        """One allocation; nothing if the time is over. What goes wrong on one path must not lose what is known."""
+        if self.rounds and self.limits.time_is_over:
+            return None
         if entry.path.interpreted:
             evaluations = max(evaluations // _DEAR, 1)
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits))
@@ -240,19 +241,20 @@ class Search:
             if self.settings.proposals and len(points):
                 self.remember(entry, weights[entry.path.signature], propose(self.division, entry.path, points, rng))
         if self.settings.systematic:
-            self.look_around()
+            weights = self.ledger.weights()
+            self.look_around([entry for key, entry in self.ledger.entries.items() if weights[key] >= HEAVY])
 
     def is_current(self, entry: Entry) -> bool:
         """Whether the path is still one of the program's, which may have taken another form meanwhile."""
         return entry.path is self.division.by_signature.get(entry.path.signature)
 
-    def look_around(self, least: float = HEAVY) -> None:
-        """Find the paths around every path with that much of the mass, once."""
+    def look_around(self, entries: Sequence[Entry]) -> None:
+        """Find the paths around each of these, once."""
         weights = self.ledger.weights()
-        for entry in list(self.ledger):
-            weight = weights.get(entry.path.signature, 0.0)
-            if entry.expanded or weight < least or not self.is_current(entry):
+        for entry in entries:
+            if entry.expanded or not self.is_current(entry):
                 continue
+            weight = weights[entry.path.signature]
             entry.expanded = True
             rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 2))
             around = neighbours(self.division, entry.path, self.states(entry, rng), rng)
@@ -300,7 +302,7 @@ class Search:
         """Whether many more proposals, which cost next to nothing, lead to paths that were not known."""
         weights, before = self.ledger.weights(), len(self.ledger)
         if self.settings.systematic and before <= MANY:
-            self.look_around(least=0.0)
+            self.look_around(that_may_matter(self.ledger.solved, self.ledger, strictly=True))
             if len(self.ledger) > before:
                 return bool(self.to_look_at())
         heavy = [entry for key, entry in self.ledger.entries.items() if weights[key] > _MATTERS]
@@ -330,7 +332,9 @@ class Search:
 
     def posterior(self, stopped: str) -> Posterior:
         """What is known by now."""
-        solutions = [Solution(entry.path, self.in_own_coordinates(entry), entry.visits) for entry in self.ledger]
+        solutions = [
+            Solution(entry.path, self.in_own_coordinates(entry), entry.visits, entry.look) for entry in self.ledger
+        ]
         run = Run(
             stopped=stopped,
             evaluations=self.ledger.evaluations,

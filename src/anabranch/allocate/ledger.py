@@ -31,6 +31,7 @@ class Entry:
         state: of the strategy.
         estimate: what is known by now, None before the first visit.
         visits: S_k, how often the path was chosen.
+        look: its place in the order of first looks, from one; zero before.
         parent: the largest weight of a path that it was proposed from.
         parent_likelihood: the log of the mean likelihood of that path.
         expanded: whether the paths around it were looked for.
@@ -44,6 +45,7 @@ class Entry:
     state: Any = None
     estimate: Estimate | None = None
     visits: int = 0
+    look: int = 0
     parent: float = 0.0
     parent_likelihood: float = -np.inf
     expanded: bool = False

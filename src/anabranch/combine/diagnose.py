@@ -37,7 +37,10 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
     mass = sum(solution.path.prior_probability for solution in unsolved)
     if unsolved and mass > MATTERS:
         paths = "1 path was" if len(unsolved) == 1 else f"{len(unsolved)} paths were"
-        yield f"{paths} found and never given budget, with prior probability {mass:.2g} together. Raise the budget."
+        yield (
+            f"{paths} found and never given budget, with prior probability {mass:.2g} together. Give the run more "
+            "budget or time."
+        )
     if 1 - run.explored > LARGEST_UNEXPLORED:
         beyond = f", {run.remainder:.2g} of it beyond max_sites" if run.remainder > MATTERS else ""
         yield (

@@ -20,8 +20,8 @@ from anabranch.combine.solution import Run, Solution
 
 __all__ = ["Evidence", "join", "missing", "unsolved_mass"]
 
-_LIGHT = 1e-3
-"""Weight below which a path is one of those around the mass."""
+_LAST = 3
+"""One in so many of the solved paths, those looked at last, stand for what was not solved."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,17 @@ def unsolved_mass(solutions: Sequence[Solution], run: Run) -> float:
 
 
 def missing(solutions: Sequence[Solution], weights: np.ndarray, run: Run) -> float:
-    """By how much log Ẑ is low if what was not solved is as likely as the outermost of what was.
+    """By how much log Ẑ is low if what was not solved is as likely as what was looked at last.
 
-    What was not solved is a share of the prior, `unsolved_mass`. Its mean likelihood is taken to be that of the light
-    paths, those around the ones with mass; without any, that of all. Nobody can know that it is: most paths far from
-    the data hold nothing, and one good one may hold all.
+    What was not solved is a share of the prior, `unsolved_mass`. First looks go from the more to the less promising
+    paths, so that its mean likelihood is taken to be that of the last third of them. Nobody can know that it is: most
+    paths far from the data hold nothing, and one good one may hold all.
     """
     mass = unsolved_mass(solutions, run)
-    prior = np.array([0.0 if s.estimate is None else s.path.prior_probability for s in solutions])
-    light = (weights < _LIGHT) & (prior > 0)
-    chosen = light if light.any() else prior > 0
-    if mass == 0 or not chosen.any():
-        return 0.0 if mass == 0 else np.inf
-    return float(np.log1p(mass * weights[chosen].sum() / prior[chosen].sum()))
+    if mass == 0:
+        return 0.0
+    prior = np.array([solution.path.prior_probability for solution in solutions])
+    solved = [k for k, solution in enumerate(solutions) if solution.estimate is not None and prior[k] > 0]
+    if any(solutions[k].look for k in solved):
+        solved = sorted(solved, key=lambda k: solutions[k].look)[-max(len(solved) // _LAST, 1) :]
+    return float(np.log1p(mass * weights[solved].sum() / prior[solved].sum())) if solved else np.inf

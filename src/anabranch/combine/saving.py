@@ -122,10 +122,10 @@ def _write(posterior: Posterior, folder: File) -> None:
 def _numbers(solution: Solution) -> dict[str, Any]:
     facts = {name: getattr(solution.path, name) for name in _FACTS}
     if solution.estimate is None:
-        return {"path": facts, "visits": solution.visits, "estimate": None}
+        return {"path": facts, "visits": solution.visits, "look": solution.look, "estimate": None}
     names = [field.name for field in fields(Estimate) if field.name not in _ARRAYS]
     estimate = {name: _plain(getattr(solution.estimate, name)) for name in names}
-    return {"path": facts, "visits": solution.visits, "estimate": estimate}
+    return {"path": facts, "visits": solution.visits, "look": solution.look, "estimate": estimate}
 
 
 def _plain(value: Any) -> Any:
@@ -180,7 +180,7 @@ def _solution(
 ) -> Solution:
     path = cast(Path, SavedPath(program, ends, saved["path"]))
     if saved["estimate"] is None:
-        return Solution(path, None, saved["visits"])
+        return Solution(path, None, saved["visits"], saved["look"])
     parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in _ARRAYS}
     parts |= {**saved["estimate"], "remarks": tuple(saved["estimate"]["remarks"])}
-    return Solution(path, Estimate(**parts), saved["visits"])
+    return Solution(path, Estimate(**parts), saved["visits"], saved["look"])

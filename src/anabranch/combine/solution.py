@@ -14,14 +14,19 @@ __all__ = ["Run", "Solution"]
 
 @dataclass(frozen=True)
 class Solution:
-    """A path, what inference on it gave, and how often the allocation chose it.
+    """A path, and what inference on it gave.
 
-    `estimate` is None where the path was found and never given any budget; its points are in the path's coordinates.
+    Attributes:
+        path: the path.
+        estimate: None where the path was found and never given any budget; its points are in the path's coordinates.
+        visits: how often the allocation chose it.
+        look: its place in the order of first looks, which go from the more to the less promising; zero: unknown.
     """
 
     path: Path
     estimate: Estimate | None
     visits: int = 0
+    look: int = 0
 
     @property
     def log_evidence(self) -> float:
