@@ -9,7 +9,8 @@ import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.conquer import Auto
+from anabranch.allocate import UCB
+from anabranch.conquer import SMC, Auto
 from anabranch.limits import Limits
 from exact import named
 
@@ -108,6 +109,25 @@ def test_a_program_is_a_function(program):
 def test_settings_are_checked(name):
     with pytest.raises(ValueError, match=name):
         ab.DCC(**{name: -1})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"strategy": "SMC"},
+            r"strategy must be an object with start, advance, estimate, such as .*SMC\(\); got 'SMC'",
+        ),
+        ({"strategy": SMC}, r"strategy must be .*; got the class SMC: write SMC\(\)"),
+        ({"strategy": UCB()}, r"strategy must be .*; got UCB\("),
+        ({"allocator": "ucb"}, r"allocator must be an object with choose, such as .*UCB\(\); got 'ucb'"),
+        ({"allocator": UCB}, r"allocator must be .*; got the class UCB: write UCB\(\)"),
+    ],
+    ids=str,
+)
+def test_a_strategy_and_an_allocator_are_objects(wrong, message):
+    with pytest.raises(TypeError, match=message):
+        ab.DCC(**wrong)
 
 
 def test_limits_say_which_was_reached():

@@ -6,12 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 import scipy.stats
 from numpyro.handlers import seed, trace
 
 from anabranch.addresses import execution
-from anabranch.errors import UnnamedSite
+from anabranch.errors import OutsideProgram, UnnamedSite
 from anabranch.language import deterministic, factor, observe, sample
 
 
@@ -61,6 +62,25 @@ def test_unnamed_sites_need_an_execution():
         sample(dist.Normal(0.0, 1.0))
 
 
+@pytest.mark.parametrize("name", [(), ("x",)], ids=["unnamed", "named"])
+@pytest.mark.parametrize(
+    ("statement", "arguments"),
+    [
+        (sample, (dist.Normal(0.0, 1.0),)),
+        (observe, (dist.Normal(0.0, 1.0), 0.5)),
+        (factor, (0.5,)),
+        (deterministic, (0.5,)),
+    ],
+)
+def test_statements_need_a_program(statement, arguments, name):
+    message = (
+        rf"^test_language.py:\d+: ab.{statement.__name__} was called outside a program\. "
+        r"Pass the function itself: ab.infer\(program, data\)\.$"
+    )
+    with pytest.raises(OutsideProgram, match=message):
+        statement(*name, *arguments)
+
+
 def test_values_are_returned():
     with seed(rng_seed=0):
         assert sample("x", dist.Normal(jnp.zeros(3), 1.0)).shape == (3,)
@@ -102,6 +122,12 @@ def test_what_is_not_a_number(statement, given):
     first = (dist.Normal(0.0, 1.0),) if statement is observe else ()
     with pytest.raises(TypeError, match=f"{statement.__name__} expects a number or an array as its .* was given"):
         statement("x", *first, given)
+
+
+@pytest.mark.parametrize("given", [[1.0], (1.0, 2.0), pd.Series([1.0])])
+def test_what_could_be_an_array(given):
+    with pytest.raises(TypeError, match=rf"was given a {type(given).__name__}\. Convert it with numpy\.asarray$"):
+        observe("y", dist.Normal(0.0, 1.0), given)
 
 
 @pytest.mark.parametrize(

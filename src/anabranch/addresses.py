@@ -27,7 +27,7 @@ from numpyro.primitives import Messenger
 
 from anabranch.errors import UnnamedSite
 
-__all__ = ["derive", "execution"]
+__all__ = ["derive", "execution", "line_of"]
 
 _CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
 # The fused ones, of Python 3.13, carry two names: that of the store comes first.
@@ -92,13 +92,18 @@ def derive(kind: str, frame: FrameType) -> str:
     if current is None:
         raise UnnamedSite(
             f"this {kind} statement has no name, and no execution is going on that could give it one",
-            where=f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}",
+            where=line_of(frame),
             remedy=f"Name the site, as in {kind}('name', ...), or run the program with Anabranch.",
         )
     label = _label(kind, frame, current)
     visit = current.visits[label]
     current.visits[label] += 1
     return f"{label}[{visit}]" if visit else label
+
+
+def line_of(frame: FrameType) -> str:
+    """`model.py:12`."""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _label(kind: str, frame: FrameType, current: _Execution) -> str:

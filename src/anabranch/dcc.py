@@ -11,8 +11,10 @@ The loop itself is in `search`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.allocate import UCB, ActiveSet, Allocator
 from anabranch.combine import Posterior
@@ -47,8 +49,8 @@ class DCC:
         >>> import anabranch as ab
         >>> from anabranch import programs
         >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.DCC(executions=100), budget=50_000)
-        >>> round(posterior.log_evidence, 1)
-        -3.1
+        >>> round(posterior.log_evidence)
+        -3
     """
 
     strategy: Strategy = field(default_factory=Auto)
@@ -65,6 +67,8 @@ class DCC:
     summed: int = 64
 
     def __post_init__(self) -> None:
+        _check_kind("strategy", self.strategy, ("start", "advance", "estimate"), "anabranch.conquer.SMC()")
+        _check_kind("allocator", self.allocator, ("choose",), "anabranch.allocate.UCB()")
         for name in ("executions", "allocations", "share"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
@@ -123,3 +127,11 @@ class DCC:
         with ThreadPoolExecutor(workers, thread_name_prefix="anabranch") as pool:
             stopped = search.go(pool)
         return search.posterior(stopped)
+
+
+def _check_kind(name: str, given: Any, functions: Sequence[str], example: str) -> None:
+    """Refuse what lacks the functions of a protocol, and a class in place of an instance."""
+    if not isinstance(given, type) and all(callable(getattr(given, each, None)) for each in functions):
+        return
+    got = f"the class {given.__name__}: write {given.__name__}()" if isinstance(given, type) else repr(given)
+    raise TypeError(f"{name} must be an object with {', '.join(functions)}, such as {example}; got {got}")

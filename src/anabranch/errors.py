@@ -47,6 +47,11 @@ class UnnamedSite(AnabranchError, LookupError):
     program under plain NumPyro."""
 
 
+class OutsideProgram(AnabranchError):
+    """Raised when a statement is called where no program runs; give `infer` the function itself, not what calling it
+    returns."""
+
+
 class DuplicateAddress(AnabranchError):
     """Raised when one execution meets the same address twice; give each site its own name (put the loop counter into
     it, for example), or leave the name out."""
@@ -113,7 +118,12 @@ class StrategyCannotRun(AnabranchError):
 
 class UnknownName(AnabranchError, KeyError):
     """Raised when a posterior or a draw is asked for a name that it does not have; use one of those in the message, or
-    `name in draw` where only some paths have it."""
+    `name in draw` where only some paths have it.
+
+    name: what was asked for, where a draw was asked
+    """
+
+    name: str | None = None
 
 
 class NotDiscrete(AnabranchError, TypeError):
@@ -124,6 +134,10 @@ class NotDiscrete(AnabranchError, TypeError):
 class NoDraws(AnabranchError):
     """Raised when a posterior has no draws to answer from, because no path with positive density was found; give the
     run more budget, or check the data against the program."""
+
+
+class NoObservations(AnabranchError):
+    """Raised when stacking has no data to predict; add `observe` statements that every execution of the path meets."""
 
 
 class CannotLoad(AnabranchError):

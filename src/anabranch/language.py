@@ -17,8 +17,10 @@ import numpy as np
 import numpyro
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
+from numpyro.primitives import _PYRO_STACK
 
 from anabranch import addresses
+from anabranch.errors import OutsideProgram
 
 __all__ = ["deterministic", "factor", "observe", "sample"]
 
@@ -120,6 +122,13 @@ def _split(statement: str, arguments: tuple[Any, ...], *expected: str) -> tuple[
 
 
 def _address(statement: str, name: str | None, frame: FrameType) -> str:
+    # Without a handler NumPyro hands observations and factors back as if nothing were wrong.
+    if not _PYRO_STACK:
+        raise OutsideProgram(
+            f"ab.{statement} was called outside a program",
+            where=addresses.line_of(frame),
+            remedy="Pass the function itself: ab.infer(program, data)",
+        )
     return addresses.derive(statement, frame) if name is None else name
 
 
@@ -138,7 +147,8 @@ def _check_distribution(statement: str, given: Any) -> None:
 def _check_number(statement: str, role: str, given: Any) -> None:
     if isinstance(given, (numbers.Number, np.generic, np.ndarray, jax.Array)) or hasattr(given, "__jax_array__"):
         return
-    raise TypeError(f"{statement} expects a number or an array as its {role} and was given {_described(given)}")
+    hint = ". Convert it with numpy.asarray" if isinstance(given, list | tuple) or hasattr(given, "__array__") else ""
+    raise TypeError(f"{statement} expects a number or an array as its {role} and was given {_described(given)}{hint}")
 
 
 def _described(given: Any) -> str:

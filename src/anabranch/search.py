@@ -136,12 +136,12 @@ class Search:
         return [self.ledger.entries[key] for key in self.active.chosen if key in self.ledger.entries]
 
     def to_look_at(self) -> list[Entry]:
-        """The paths never visited that should be; when none of the active ones is left, the inactive ones."""
+        """The paths never visited that should be: active ones, and after them, with thrift, any that may matter."""
         unknown = [entry for entry in self.ledger if is_unknown(entry, self.ledger)]
         active = set(self.active.chosen)
         fresh = [entry for entry in unknown if entry.path.signature in active]
         if not self.settings.thrifty:
-            return by_promise(fresh or unknown)
+            return by_promise(fresh)
         likely = that_may_matter(unknown, self.ledger, strictly=True)
         if self.was_in_vain(max(_IN_VAIN, len(likely) // 10)):
             return by_promise([entry for entry in likely if is_easy(entry)] if len(self.ledger) <= MANY else [])
@@ -165,8 +165,6 @@ class Search:
         """Spend the evaluations, on all the chosen paths at once."""
         before = self.ledger.log_evidence
         looks = all(is_unknown(entry, self.ledger) for entry, _ in chosen)
-        for entry, _ in chosen:
-            entry.target.bar = before - NEGLIGIBLE if self.settings.thrifty else -np.inf
         for (entry, _), outcome in zip(chosen, pool.map(self.visit, *zip(*chosen, strict=True)), strict=True):
             if outcome is None:
                 continue
@@ -223,7 +221,13 @@ class Search:
             arrivals += self.division.explore(more)
             self.executions += more
         self.ledger.update(self.division, arrivals)
-        self.admit(executions.path.signature for executions in arrivals if executions.path is not None)
+        counts: Counter[Any] = Counter()
+        for group in arrivals:
+            if group.path is not None:
+                counts[group.path.signature] += len(group.members)
+        self.active = self.active.proposed(counts)
+        if self.settings.thrifty:
+            self.admit(counts)
 
     def exploring_is_cheap(self) -> bool:
         """Whether few executions make the program's Python run."""

@@ -1,5 +1,7 @@
 """A posterior's numbers against exact ones, within its own error bars, and the calibration of those."""
 
+import logging
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -116,9 +118,14 @@ def test_nothing_found_is_said(division):
     nothing = [Solution(path, Estimate.nothing(path.dim, 5, "look")) for path in division]
     posterior = Posterior(division.program, nothing, solved.run())
     assert posterior.log_evidence == -np.inf
-    assert posterior.probability("model") == {}
     assert "log evidence -inf" in repr(posterior)
-    for ask in (lambda: posterior.draws(5), lambda: posterior.expectation(len), posterior.stacking, posterior.plot):
+    for ask in (
+        lambda: posterior.probability("model"),
+        lambda: posterior.draws(5),
+        lambda: posterior.expectation(len),
+        posterior.stacking,
+        posterior.plot,
+    ):
         with pytest.raises(errors.NoDraws, match="no point of positive density"):
             ask()
 
@@ -262,14 +269,32 @@ def test_chains_count_by_their_effective_size(division):
 
 
 def test_expectation_says_what_no_draw_has_and_passes_other_errors_on(posterior):
-    with pytest.raises(errors.UnknownName, match="no draw has what the function asks for"):
+    with pytest.raises(
+        errors.UnknownName, match=r"asks for: it lacks 'nope'\. There are: mean, model, mu, shift, twice"
+    ):
         posterior.expectation(lambda draw: draw["nope"])
+    with pytest.raises(errors.UnknownName, match=r"it lacks .*'shift' or 'nope'"):
+        posterior.expectation(lambda draw: draw["shift"] + draw["nope"])
+    with pytest.raises(errors.UnknownName, match="no path has a site or deterministic 'nope'"):
+        posterior.expectation(lambda draw: draw["mean"] + posterior.probability("nope")[0])
     with pytest.raises(KeyError, match="mine"):
         posterior.expectation(lambda draw: {}["mine"])
     with pytest.raises(ValueError, match="same shape"):
         posterior.expectation(lambda draw: np.zeros(len(draw)))
     with pytest.raises(ValueError, match="most"):
         posterior.expectation(len, most=0)
+
+
+def test_what_goes_wrong_in_the_function_says_on_which_path(posterior):
+    with pytest.raises(IndexError) as raised:
+        posterior.expectation(lambda draw: [0.0, 1.0][int(draw["model"])])
+    assert raised.value.__notes__ == ["anabranch: raised by the function on the path: model = 2"]
+
+
+@pytest.mark.parametrize("ask", ["expectation", "predict"])
+def test_a_name_is_no_function_of_a_draw(posterior, ask):
+    with pytest.raises(TypeError, match=r"^f must be a function of a draw; got 'K'$"):
+        getattr(posterior, ask)("K")
 
 
 # Draws, predictions and likelihoods -------------------------------------------------------------------------------
@@ -298,7 +323,7 @@ def test_a_draw_is_a_mapping_with_path_and_result(posterior):
     assert draw.result["label"] == "a word"
     assert draw.get("nope") is None
     assert "mu=" in repr(draw)
-    with pytest.raises(errors.UnknownName, match=r"model = 2.*has no 'nope'"):
+    with pytest.raises(errors.UnknownName, match=r"model = 2.*has no 'nope'\. It has: model, mu, shift, mean, twice"):
         draw["nope"]
 
 
@@ -322,8 +347,31 @@ def test_what_some_draws_lack_is_masked(posterior):
     assert len(draws.results) == 200
     with pytest.raises(errors.UnknownName, match=r"There are: .*mu"):
         draws["nope"]
-    with pytest.raises(ValueError, match="n must be"):
-        posterior.draws(0)
+
+
+QUESTIONS = {
+    "draws": lambda posterior, n, seed: posterior.draws(n, seed=seed),
+    "predict": lambda posterior, n, seed: posterior.predict(len, n, seed=seed),
+    "replicate": lambda posterior, n, seed: posterior.replicate(n, seed=seed),
+    "log_likelihood": lambda posterior, n, seed: posterior.log_likelihood(n, seed=seed),
+    "to_arviz": lambda posterior, n, seed: posterior.to_arviz(n=n, seed=seed),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    ("n", "seed", "kind", "message"),
+    [
+        (0, 0, ValueError, "n must be at least 1; got 0"),
+        (-1, 0, ValueError, "n must be at least 1; got -1"),
+        (2.5, 0, TypeError, "n must be an integer; got 2.5"),
+        (5, "x", TypeError, "seed must be an integer; got 'x'"),
+        (5, -3, ValueError, "seed must be at least 0; got -3"),
+    ],
+)
+def test_numbers_of_draws_and_seeds_are_checked(posterior, question, n, seed, kind, message):
+    with pytest.raises(kind, match=f"^{message}$"):
+        QUESTIONS[question](posterior, n, seed)
 
 
 def test_the_same_seed_gives_the_same_draws(posterior):
@@ -345,7 +393,7 @@ def by_prior(path, n=500):
     )
 
 
-def test_values_of_different_shapes_come_as_a_list():
+def test_values_of_different_shapes_come_as_a_list(caplog):
     division = ab.find_paths(vectors, executions=50)
     posterior = Posterior(division.program, [by_prior(path) for path in division], solved.run())
     x = posterior.draws(50)["x"]
@@ -354,7 +402,10 @@ def test_values_of_different_shapes_come_as_a_list():
     assert {"x[0]", "x[1]"} < set(posterior.draws(50).to_dataframe().columns)
     assert isinstance(posterior.log_likelihood(50)["y"], list)
     # Only one of the paths has the observations of the heaviest.
-    assert len(posterior.stacking()) == 1
+    with caplog.at_level(logging.WARNING, "anabranch"):
+        assert len(posterior.stacking()) == 1
+    assert "stacking leaves out 1 of 2 paths" in caplog.text
+    assert f"with a weight of {posterior.evidence.weights[1]:.3g} together" in caplog.text
 
 
 def test_predict_calls_the_function_with_or_without_a_generator(posterior):
@@ -451,3 +502,60 @@ def test_decision_sequences_of_one_path_are_told_apart():
     assert abs(mean - expected) < 3 * sd < 0.1
     assert np.array_equal(posterior.draws(100)["above"].mask, posterior.draws(100)["sign"] == -1)
     assert np.isfinite(posterior.log_likelihood(300)["y"]).all()
+
+
+# Stacking ---------------------------------------------------------------------------------------------------------
+
+
+def stacked(program, n=500):
+    division = ab.find_paths(program, executions=50)
+    return Posterior(division.program, [by_prior(path, n) for path in division], solved.run()).stacking()
+
+
+def test_stacking_that_can_be_trusted_says_nothing(posterior, caplog):
+    with caplog.at_level(logging.WARNING, "anabranch"):
+        table = posterior.stacking()
+    assert table["pareto_k"].isna().sum() == 1  # of the path without variables, which is exact
+    assert caplog.text == ""
+
+
+def one_far_off():
+    x = ab.sample("x", dist.Normal(0.0, 10.0))
+    ab.observe("y", dist.Normal(x, 0.1), 3.0)
+
+
+def drawn_coin():
+    p = 0.2 + 0.6 * ab.sample("z", dist.Bernoulli(0.5))
+    ab.observe("y", dist.Bernoulli(p), np.array([1, 0, 1]))
+
+
+@pytest.mark.parametrize("program", [one_far_off, drawn_coin])
+def test_stacking_with_ratios_in_doubt_is_said(program, caplog):
+    with caplog.at_level(logging.WARNING, "anabranch"):
+        table = stacked(program)
+    assert not table["pareto_k"][0] < 0.7
+    assert "pareto_k is above 0.7, or NaN" in caplog.text
+    assert "on 1 of 1 paths" in caplog.text
+
+
+def without_data():
+    if ab.sample("x", dist.Normal(0.0, 1.0)) > 0:
+        ab.sample("z", dist.Normal(0.0, 1.0))
+    ab.factor("f", 1.0)
+
+
+def data_by_sequence():
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    ab.observe("above" if x > 0 else "below", dist.Normal(x, 1.0), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (without_data, r"the heaviest path \(.*\) has no observations\. Stacking compares"),
+        (data_by_sequence, r"has other observations from one execution to another\. Stacking compares"),
+    ],
+)
+def test_stacking_needs_observations(program, message):
+    with pytest.raises(errors.NoObservations, match=message):
+        stacked(program)

@@ -40,7 +40,7 @@ def test_a_guide_that_can_be_the_posterior_is(dim, seeds):
     for estimate, state in runs:
         assert state.elbo == pytest.approx(exact, abs=1e-3)
         assert estimate.ess > 0.95 * len(estimate.points)
-        assert estimate.remarks == (f"The ELBO of the guide is {state.elbo:.3f}.",)
+        assert estimate.remarks == ()
 
 
 def test_sixty_coordinates():

@@ -611,12 +611,16 @@ def test_observed_value_of_the_wrong_shape(label):
     assert str(distribution.event_shape) in given.what
 
 
-def test_observed_text():
+@pytest.mark.parametrize("value", [np.array(["a", "b"]), np.array([1, None])], ids=["text", "objects"])
+def test_observed_values_that_are_no_numbers(value):
     def program():
         sample("x", N01)
-        numpyro.sample("y", N01, obs=np.array(["a"]))  # here
+        observe("y", N01, value)  # here
 
-    fault(errors.ObservedShape, program, site="y")
+    given = fault(errors.ObservedShape, program, site="y")
+    assert str(value.dtype) in given.what
+    assert "It must hold numbers" in given.remedy
+    assert "asarray" not in given.remedy
 
 
 OUTSIDE = {

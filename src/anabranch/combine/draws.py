@@ -20,7 +20,7 @@ from anabranch.divide import Path
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Draw", "Draws", "Picked", "Rows", "gathered", "named_rows", "pick", "systematic"]
+__all__ = ["Draw", "Draws", "Picked", "Rows", "check_number", "gathered", "named_rows", "pick", "systematic"]
 
 
 # Executions of one path by name ---------------------------------------------------------------------------------------
@@ -89,7 +89,11 @@ class Draw(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._rows.values:
-            raise errors.UnknownName(f"this draw, of the path ({self.path}), has no {name!r}")
+            error = errors.UnknownName(
+                f"this draw, of the path ({self.path}), has no {name!r}", remedy=f"It has: {', '.join(self)}"
+            )
+            error.name = name
+            raise error
         return self._at(self._rows.values[name], self._rows.varies[name])
 
     def _at(self, tree: Any, varies: Any) -> Any:
@@ -123,8 +127,7 @@ class Picked:
 
 def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) -> list[Picked]:
     """n equally weighted draws, in random order, as a group for each path that has some."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1; got {n}")
+    check_number(n, seed)
     rng = np.random.default_rng(seed)
     drawable = [(s, w) for s, w in zip(solutions, weights, strict=True) if w > 0 and len(s.points)]
     if not drawable:
@@ -144,6 +147,15 @@ def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) 
         first = ends[k] - len(shares[k])
         out.append(Picked(solution, solution.points[chosen[mine] - first], order[mine]))
     return out
+
+
+def check_number(n: int, seed: int) -> None:
+    """Refuse a number of draws, or a seed, that is none."""
+    for name, value, least in (("n", n, 1), ("seed", seed, 0)):
+        if not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} must be an integer; got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}; got {value}")
 
 
 def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

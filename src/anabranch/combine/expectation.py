@@ -25,11 +25,13 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine.draws import Draw, named_rows, systematic
+from anabranch.combine.probability import all_names
 from anabranch.combine.solution import Solution
 
 __all__ = ["expectation"]
 
 _FEWEST = 10
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,21 @@ def expectation(
     heaviest = max(weights, default=0.0)
     rng = np.random.default_rng(0)
     parts = []
+    lacked: dict[str, None] = {}
     for solution, weight in zip(solutions, weights, strict=True):
         if weight > 0 and len(solution.points):
             limit = max(math.ceil(most * math.sqrt(weight / heaviest)), _FEWEST)
             sample = _sample(solution, limit, rng)
-            values = _call(f, solution, sample.points)
+            values = _call(f, solution, sample.points, lacked)
             parts.append((weight, solution, sample, values))
-    shape = _shape([value for *_, values in parts for value in values if value is not None])
+    present = [value for *_, values in parts for value in values if value is not None]
+    if not present:
+        asked = " or ".join(map(repr, lacked))
+        raise errors.UnknownName(
+            f"no draw has what the function asks for: it lacks {asked}",
+            remedy=f"There are: {', '.join(all_names(solutions)[:_MOST_NAMES])}",
+        )
+    shape = _shape(present)
     return _delta_method([_part(weight, s, sample, values, shape) for weight, s, sample, values in parts])
 
 
@@ -87,21 +97,26 @@ def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> _Sample
     return _Sample(estimate.points[chosen], np.full(limit, 1 / limit), 1 + limit / ess)
 
 
-def _call(f: Callable[[Draw], Any], solution: Solution, points: np.ndarray) -> list[np.ndarray | None]:
-    """f at each point; None where the draw lacks what it asks for."""
+def _call(
+    f: Callable[[Draw], Any], solution: Solution, points: np.ndarray, lacked: dict[str, None]
+) -> list[np.ndarray | None]:
+    """f at each point; None where the draw lacks what it asks for, the name of which is added to `lacked`."""
     out: list[np.ndarray | None] = [None] * len(points)
     for rows in named_rows(solution.path, points):
         for row, i in enumerate(rows.index):
             try:
                 out[i] = np.asarray(f(rows.draw(row)), np.float64)
-            except errors.UnknownName:
-                continue
+            except errors.UnknownName as error:
+                if error.name is None:  # it was not a draw that was asked
+                    raise
+                lacked[error.name] = None
+            except Exception as error:
+                error.add_note(f"anabranch: raised by the function on the path: {solution.path.description}")
+                raise
     return out
 
 
 def _shape(values: Sequence[np.ndarray]) -> tuple[int, ...]:
-    if not values:
-        raise errors.UnknownName("no draw has what the function asks for")
     shapes = {value.shape for value in values}
     if len(shapes) > 1:
         raise ValueError(f"the function must give the same shape for every draw; got {' and '.join(map(str, shapes))}")

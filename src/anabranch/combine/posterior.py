@@ -12,7 +12,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, evidence, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, gathered, named_rows, pick
+from anabranch.combine.draws import Draw, Draws, check_number, gathered, named_rows, pick
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide.recording import Program
 from anabranch.report.summary import html_summary, text_summary
@@ -99,6 +99,7 @@ class Posterior:
         Over all executions: the probability of None is that of not having the name. A deterministic counts as discrete
         on a path where it is whole numbers, booleans, or the same at every draw. A vector is a tuple.
         """
+        self._check_draws()
         return probability.probability(self.solutions, self.evidence.weights, name)
 
     def expectation(self, f: Callable[[Draw], Any], *, most: int = 4000) -> tuple[Any, Any]:
@@ -108,6 +109,7 @@ class Posterior:
         the weights of the others normalised: the mean is conditional on having it. f is called at most `most` times for
         a path, on draws resampled if there are more, which the error accounts for.
         """
+        _check_function(f)
         if most < 1:
             raise ValueError(f"most must be at least 1; got {most}")
         self._check_draws()
@@ -115,6 +117,7 @@ class Posterior:
 
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""
+        check_number(n, seed)
         out: list[Any] = [None] * n
         for picked in pick(self.solutions, self.evidence.weights, n, seed):
             for rows in named_rows(picked.solution.path, picked.points):
@@ -128,6 +131,8 @@ class Posterior:
         With the distributions of NumPy this is posterior prediction:
         `posterior.predict(lambda draw, rng: rng.normal(draw["mu"], 1.0))`.
         """
+        _check_function(f)
+        check_number(n, seed)
         rng = np.random.default_rng([seed, 1])
         arguments = (rng,) if _takes_two(f) else ()
         return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
@@ -138,6 +143,7 @@ class Posterior:
         An array with the draws as its first axis; masked where an execution lacks the observation, and a list where the
         shapes differ. The distribution is that of the execution: data that a program computes with stays as observed.
         """
+        check_number(n, seed)
         rng = np.random.default_rng([seed, 2])
         return self._by_observation(n, seed, lambda path, points: observed.replicates(path, points, rng))
 
@@ -158,21 +164,23 @@ class Posterior:
     def stacking(self, paths: int = 20) -> pd.DataFrame:
         """Weights of paths by how well they predict each part of the data from the rest (Yao et al., 2018).
 
-        Of the heaviest paths, those with the same observations as the first. `elpd` is the expected log predictive
-        density by PSIS-LOO, and `pareto_k`, the largest of its ratios, should be below 0.7.
+        Of the heaviest paths, those with the same observations as the first: the others are left out, and a warning
+        is logged with how many they are and their weight. `elpd` is the expected log predictive density by PSIS-LOO,
+        and `pareto_k`, the largest of its ratios, should be below 0.7. Where it is not, a warning is logged, too; it is
+        NaN where the draws are too few, or too many of them alike (a discrete site), for a tail.
         """
         import pandas as pd
 
         if paths < 1:
             raise ValueError(f"paths must be at least 1; got {paths}")
         self._check_draws()
-        stacked = stacking.stack([s for s in self.solutions[:paths] if len(s.points)])
-        weight = {id(s): float(w) for s, w in zip(self.solutions, self.evidence.weights, strict=True)}
+        heaviest = zip(self.solutions[:paths], self.evidence.weights[:paths], strict=True)
+        stacked = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
         rows = [
             {
                 "path": each.solution.path.description,
-                "stacking_weight": each.weight,
-                "weight": weight[id(each.solution)],
+                "stacking_weight": each.stacking_weight,
+                "weight": each.weight,
                 "elpd": each.elpd,
                 "pareto_k": each.pareto_k,
             }
@@ -246,6 +254,11 @@ def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
         "method": "" if estimate is None else estimate.method,
         "prior_probability": path.prior_probability,
     }
+
+
+def _check_function(f: Any) -> None:
+    if not callable(f):
+        raise TypeError(f"f must be a function of a draw; got {f!r}")
 
 
 def _takes_two(f: Callable[..., Any]) -> bool:

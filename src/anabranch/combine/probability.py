@@ -14,7 +14,7 @@ from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 from anabranch.divide.interpret import Execution
 
-__all__ = ["names_of", "probability", "unknown"]
+__all__ = ["all_names", "names_of", "probability", "unknown"]
 
 
 def probability(solutions: Sequence[Solution], weights: np.ndarray, name: str) -> dict[Any, float]:
@@ -34,9 +34,14 @@ def names_of(path: Path) -> list[str]:
     return list(dict.fromkeys([*path.addresses, *(name for r in recordings for name in r.deterministics)]))
 
 
+def all_names(solutions: Sequence[Solution]) -> list[str]:
+    """The sites and deterministics of all paths."""
+    return sorted({name for solution in solutions for name in names_of(solution.path)})
+
+
 def unknown(name: str, solutions: Sequence[Solution]) -> errors.UnknownName:
     """The error for a name that no path has, with those that look like it."""
-    names = sorted({each for solution in solutions for each in names_of(solution.path)})
+    names = all_names(solutions)
     near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
     hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {', '.join(names[:20])}"
     return errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)

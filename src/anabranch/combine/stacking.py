@@ -8,6 +8,7 @@ within n (max_k g_k − 1) of its maximum, which says when to stop.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,40 +22,84 @@ from anabranch.combine.solution import Solution
 
 __all__ = ["Stacked", "stack", "stacking_weights"]
 
+logger = logging.getLogger("anabranch")
+
 _MOST_DRAWS = 4_000
 _MOST_STEPS = 20_000
 _TOLERANCE = 1e-6
+_LARGEST_K = 0.7
+"""The Pareto k above which leave-one-out by importance ratios is not to be trusted (Vehtari et al., 2024)."""
+
+_Observed = tuple[tuple[str, int], ...]
+"""The names of observations, each with the number of its parts."""
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """A path with its stacking weight, expected log predictive density, and the largest Pareto k of its ratios."""
+    """A path with its weight, stacking weight, expected log predictive density, and largest Pareto k of its ratios."""
 
     solution: Solution
     weight: float
+    stacking_weight: float
     elpd: float
     pareto_k: float
 
 
-def stack(solutions: Sequence[Solution]) -> list[Stacked]:
-    """Stack paths that have the same observations as the first; the others are left out."""
+def stack(candidates: Sequence[tuple[Solution, float]]) -> list[Stacked]:
+    """Stack paths, given with their weights, that have the same observations as the first; the others are left out."""
     compared, logs, shapes = [], [], []
     expected = None
-    for solution in solutions:
+    for solution, weight in candidates:
         log_weights, names, log_likelihood = _pointwise(solution)
-        expected = names if expected is None else expected
+        if expected is None:
+            _check_observed(solution, names)
+            expected = names
         if names == expected:
             log_predictive, k = leave_one_out(log_weights, log_likelihood)
-            compared.append(solution)
+            compared.append((solution, weight))
             logs.append(log_predictive)
             shapes.append(float(np.max(k)))
-    if not compared or not logs[0].size:
-        raise errors.NoDraws("there are no observations to predict", remedy="Stacking needs observe statements")
-    weights = stacking_weights(np.array(logs))
-    return [
-        Stacked(solution, float(w), float(log.sum()), k)
-        for solution, w, log, k in zip(compared, weights, logs, shapes, strict=True)
+    stacking = stacking_weights(np.array(logs))
+    stacked = [
+        Stacked(solution, weight, float(w), float(log.sum()), k)
+        for (solution, weight), w, log, k in zip(compared, stacking, logs, shapes, strict=True)
     ]
+    _warn(candidates, stacked)
+    return stacked
+
+
+def _check_observed(first: Solution, names: _Observed | None) -> None:
+    if names:
+        return
+    what = "has no observations" if names is not None else "has other observations from one execution to another"
+    raise errors.NoObservations(
+        f"there is nothing to stack by: the heaviest path ({first.path.description}) {what}",
+        remedy="Stacking compares how paths predict data that observe statements name in every execution",
+    )
+
+
+def _warn(candidates: Sequence[tuple[Solution, float]], stacked: Sequence[Stacked]) -> None:
+    """Say what was left out, and where the ratios are not to be trusted."""
+    kept = {id(each.solution) for each in stacked}
+    others = [weight for solution, weight in candidates if id(solution) not in kept]
+    if others:
+        logger.warning(
+            "stacking leaves out %d of %d paths, with a weight of %.3g together: their observations are not those of "
+            "the heaviest path (%s)",
+            len(others), len(candidates), sum(others), stacked[0].solution.path.description,
+        )  # fmt: skip
+    doubtful = [each for each in stacked if not each.pareto_k <= _LARGEST_K and not _summed(each.solution)]
+    if doubtful:
+        logger.warning(
+            "stacking: pareto_k is above %g, or NaN (too few draws, or many alike), on %d of %d paths, such as (%s): "
+            "their elpd is in doubt, and so are the weights; there may be too few data for what is drawn",
+            _LARGEST_K, len(doubtful), len(stacked), doubtful[0].solution.path.description,
+        )  # fmt: skip
+
+
+def _summed(solution: Solution) -> bool:
+    """Whether leave-one-out is a sum over all the values there are, which needs no tail."""
+    return solution.is_exact and len(solution.points) <= _MOST_DRAWS
 
 
 def stacking_weights(log_predictive: np.ndarray) -> np.ndarray:
@@ -69,8 +114,11 @@ def stacking_weights(log_predictive: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _pointwise(solution: Solution) -> tuple[np.ndarray, tuple[tuple[str, int], ...], np.ndarray]:
-    """Log weights (S,), what was observed, and log likelihoods (S, n): each part of each observation is one."""
+def _pointwise(solution: Solution) -> tuple[np.ndarray, _Observed | None, np.ndarray]:
+    """Log weights (S,), what was observed, and log likelihoods (S, n): each part of each observation is one.
+
+    None is observed where the observations differ within the path.
+    """
     estimate = solution.estimate
     assert estimate is not None
     points, log_weights = estimate.points, estimate.log_weights
@@ -82,7 +130,7 @@ def _pointwise(solution: Solution) -> tuple[np.ndarray, tuple[tuple[str, int], .
     out = np.zeros((len(points), sum(size for _, size in names)))
     for part in parts:
         if tuple((name, value[0].size) for name, value in part.values.items()) != names:
-            return log_weights, (), out  # the observations differ within the path
+            return log_weights, None, out
         if names:
             out[part.index] = np.concatenate([v.reshape(len(v), -1) for v in part.values.values()], axis=1)
     return log_weights, names, out

@@ -105,7 +105,6 @@ class Marginal:
         references: np.ndarray,
     ) -> None:
         self.target = target
-        self.bar = target.bar
         self.columns = columns
         self.kept = np.setdiff1d(np.arange(target.dim), columns)
         self.dim = len(self.kept)

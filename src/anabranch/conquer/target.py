@@ -27,9 +27,6 @@ PLAIN_ABOVE = 20_000
 class Target(Protocol):
     """A density γ over rows of coordinates, which strategies integrate and sample."""
 
-    bar: float
-    """The log evidence below which the path is negligible beside the others, as far as that is known."""
-
     @property
     def path(self) -> Path:
         """The path behind it."""
@@ -82,7 +79,6 @@ class PathTarget:
         self.has_gradient = path.has_gradient
         self.evaluations = 0
         self.best_likelihood = -np.inf
-        self.bar = -np.inf
         self._on_host, self._with_gradient = 0, 0
         self._differentiated = False
 

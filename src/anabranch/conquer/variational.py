@@ -146,14 +146,13 @@ class Variational:
         return _drawn(target, state, rng, max(limit - target.evaluations, self.batch))
 
     def estimate(self, target: Target, state: VariationalState) -> Estimate:
-        """By importance sampling from the guide; the ELBO is a remark."""
+        """By importance sampling from the guide; the ELBO is in the state."""
+        remarks = []
         if not len(state.mean):
-            remark = "No point of the path was found."
+            remarks.append("No point of the path was found.")
         elif not len(state.log_weights):
-            remark = "The guide has not been trained yet."
-        else:
-            remark = f"The ELBO of the guide is {state.elbo:.3f}."
-        return Estimate.from_weights(state.points, state.log_weights, target.evaluations, "Variational", [remark])
+            remarks.append("The guide has not been trained yet.")
+        return Estimate.from_weights(state.points, state.log_weights, target.evaluations, "Variational", remarks)
 
     def _trained(self, target: Target, state: VariationalState, rng: np.random.Generator) -> VariationalState:
         """One step of Adam along the gradient of the bound."""

@@ -47,10 +47,10 @@ def checked_observation(name: str, distribution: Any, value: Any, place: str, sc
         value = np.array(value)
         if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool):
             raise errors.ObservedShape(
-                "the observed value is not an array of numbers",
+                f"the observed value is not an array of numbers; its dtype is {value.dtype}",
                 site=name,
                 where=place,
-                remedy="Convert it with numpy.asarray",
+                remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
             )
     _check_shape(name, distribution, value, place)
     inside_support = support_holds(distribution, jnp.asarray(value))
