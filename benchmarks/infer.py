@@ -220,7 +220,7 @@ def print_numpyro(full: bool) -> None:
 
 def print_paper(budget: int) -> None:
     header(f"budget {budget:,}", "seconds", "error of log Z", "standard error", "evaluations")
-    for name in ("mixture", "function_induction"):
+    for name in PROGRAMS:
         for label, engine in (("default", ab.DCC()), ("the paper's", ab.DCC.paper())):
             posterior, seconds = run(name, engine=engine, budget=budget)
             row(f"{name}, {label}", f"{seconds:.1f}", *against(name, posterior))

@@ -144,7 +144,7 @@ class Search:
             return by_promise(fresh)
         likely = that_may_matter(unknown, self.ledger, strictly=True)
         if self.was_in_vain(max(_IN_VAIN, len(likely) // 10)):
-            return by_promise([entry for entry in likely if is_easy(entry)] if len(self.ledger) <= MANY else [])
+            return by_promise([entry for entry in likely if is_easy(entry, self.ledger)])
         return by_promise(that_may_matter(fresh, self.ledger) or likely)
 
     def is_worth(self, entry: Entry, total: float) -> bool:

@@ -59,9 +59,18 @@ def test_a_strict_judgement_goes_by_mean_likelihoods():
 
 
 def test_easy_paths_are_those_of_few_dimensions_or_with_a_part_of_the_prior():
-    assert is_easy(entry(0, dim=8, prior=-30.0))
-    assert is_easy(entry(0, dim=50, prior=-5.0))
-    assert not is_easy(entry(0, dim=9, prior=-7.0))
+    few = ledger(entry(0))
+    assert is_easy(entry(1, dim=8, prior=-30.0), few)
+    assert is_easy(entry(1, dim=50, prior=-5.0), few)
+    assert not is_easy(entry(1, dim=9, prior=-7.0), few)
+
+
+def test_of_many_paths_the_easy_ones_are_next_to_the_mass_or_begun():
+    many = ledger(*(entry(number) for number in range(200)))
+    assert is_easy(entry(0, dim=5, parent=0.5), many)
+    assert is_easy(entry(0, dim=50, visits=1), many)
+    assert not is_easy(entry(0, dim=5, parent=1e-3), many)
+    assert not is_easy(entry(0, dim=50, parent=0.5), many)
 
 
 def test_the_simplest_and_the_likeliest_take_turns():

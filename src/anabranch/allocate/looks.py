@@ -25,6 +25,8 @@ _MARGIN, _STRICT_MARGIN = 50.0, 10.0
 """Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
 _FEW, _RARE = 8, -6.0
 """Dimensions in which a look is cheap, and the log prior probability of a path that it would be wrong to leave out."""
+_CLOSE = 0.01
+"""Weight of a path from which others are proposed that it would be wrong to leave out."""
 _TRIES, _LAST_TRIES = 3, 30
 """Visits after which a path in which no mass was found is taken to have none; while none was found anywhere, more."""
 
@@ -59,9 +61,15 @@ def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = F
     return [entry for entry, prior in zip(entries, priors, strict=True) if prior > least or prior == -np.inf]
 
 
-def is_easy(entry: Entry) -> bool:
-    """Whether to look at a path even after many looks in vain: it costs little, or a part of the prior is in it."""
-    return entry.path.dim <= _FEW or entry.path.log_prior_probability > _RARE
+def is_easy(entry: Entry, ledger: Ledger) -> bool:
+    """Whether to look at a path even after many looks in vain: it costs little, or a part of the prior is in it.
+
+    Of many paths, only those that were proposed from a path with mass, or at which an earlier look failed.
+    """
+    cheap = entry.path.dim <= _FEW
+    if len(ledger) > MANY:
+        return entry.visits > 0 or (cheap and entry.parent >= _CLOSE)
+    return cheap or entry.path.log_prior_probability > _RARE
 
 
 def by_promise(entries: Sequence[Entry]) -> list[Entry]:
