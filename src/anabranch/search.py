@@ -23,7 +23,7 @@ from anabranch.combine import Posterior, Run, Solution
 from anabranch.conquer import Estimate
 from anabranch.conquer.marginal import sum_out
 from anabranch.divide import Division
-from anabranch.divide.discover import Proposals, neighbours, propose
+from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress, Status
 
@@ -94,12 +94,12 @@ class Search:
             return [(entry, share) for entry in fresh]
         weights, total = self.ledger.weights(), self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
-        entries = self.unsettled(entries, weights) or entries
+        hasty = set(self.hasty(weights))
+        entries = self.unsettled(entries, weights, hasty) or entries
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
         # Where many paths share the mass, each gets less at a time.
         share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
         share = min(share, max(left // max(times.total(), 1), 1))
-        hasty = set(self.hasty(weights))
         return [
             (entry, min(count * share, self.needed(entry, weights[entry.path.signature], entry in hasty)))
             for entry, count in ((entries[i], count) for i, count in times.items())
@@ -111,12 +111,12 @@ class Search:
         least = min(each, _MODES_NEED) if len(self.ledger) <= MANY else 300
         return int(np.clip(each // 2, max(least, 300), 10_000))
 
-    def unsettled(self, entries: Sequence[Entry], weights: Mapping[Any, float]) -> list[Entry]:
+    def unsettled(self, entries: Sequence[Entry], weights: Mapping[Any, float], hasty: set[Entry]) -> list[Entry]:
         """Those of the paths on which it depends whether the tolerance is met."""
         tolerance = self.limits.tolerance
         if tolerance is None or not self.settings.thrifty:
             return []
-        least, hasty = tolerance / (2 * np.sqrt(len(entries) or 1)), set(self.hasty(weights))
+        least = tolerance / (2 * np.sqrt(len(entries) or 1))
         return [each for each in entries if each in hasty or weights[each.path.signature] * each.error > least]
 
     def needed(self, entry: Entry, weight: float, hasty: bool) -> int:
@@ -221,10 +221,7 @@ class Search:
             arrivals += self.division.explore(more)
             self.executions += more
         self.ledger.update(self.division, arrivals)
-        counts: Counter[Any] = Counter()
-        for group in arrivals:
-            if group.path is not None:
-                counts[group.path.signature] += len(group.members)
+        counts = counts_of(arrivals)
         self.active = self.active.proposed(counts)
         if self.settings.thrifty:
             self.admit(counts)

@@ -1,6 +1,7 @@
 """A posterior's numbers against exact ones, within its own error bars, and the calibration of those."""
 
 import logging
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,6 +96,16 @@ def test_what_was_not_solved_enters_the_error_of_the_evidence(division, posterio
     # If the rest were as likely as what was solved, log Z would be low by just that.
     assert np.isclose(gap, np.log1p(mass / first.path.prior_probability))
     assert missing(others, weights[1:], solved.run()) == np.inf
+
+
+def test_what_was_looked_at_last_stands_for_what_was_not_solved(division, posterior):
+    """First looks go from the more to the less promising paths: the last of two solved ones is like the third."""
+    first, second, third = posterior.solutions
+    weights = np.array([0.75, 0.25, 0.0])
+    for order, last, weight in (((1, 2), second, 0.25), ((2, 1), first, 0.75)):
+        looks = [replace(each, look=look) for each, look in zip((first, second), order, strict=True)]
+        gap = missing([*looks, Solution(third.path, None)], weights, solved.run())
+        assert np.isclose(gap, np.log1p(third.path.prior_probability * weight / last.path.prior_probability))
 
 
 def test_a_cheap_look_counts_as_solved(division, posterior):

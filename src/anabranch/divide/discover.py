@@ -32,7 +32,7 @@ from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.simulate import Given
 
-__all__ = ["Proposals", "known_points", "neighbours", "propose"]
+__all__ = ["Proposals", "counts_of", "known_points", "neighbours", "propose"]
 
 FROM_PRIOR = 0.25
 """The share of proposals that draw the chosen site from its prior; so every path can be proposed in some generation."""
@@ -118,6 +118,15 @@ def neighbours(
     return _send(division, draft, rng)
 
 
+def counts_of(arrivals: Sequence[Executions]) -> dict[Any, int]:
+    """How many executions took each path, by the path's signature."""
+    counts: Counter[Any] = Counter()
+    for executions in arrivals:
+        if executions.path is not None:
+            counts[executions.path.signature] += len(executions.members)
+    return dict(counts)
+
+
 def known_points(executions: Executions) -> np.ndarray:
     """The executions as points of the path they took; those that have no finite coordinates are left out."""
     if executions.path is None:
@@ -186,12 +195,8 @@ def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Propos
     before = set(division.by_signature)
     given = Given(draft.values, draft.present, draft.steps, redraw_outside=True)
     arrivals = division.send(given, draft.size, seed=int(rng.integers(2**62)))
-    counts: Counter[Any] = Counter()
-    for executions in arrivals:
-        if executions.path is not None:
-            counts[executions.path.signature] += len(executions.members)
     new = [path for signature, path in division.by_signature.items() if signature not in before]
-    return Proposals(arrivals, dict(counts), new)
+    return Proposals(arrivals, counts_of(arrivals), new)
 
 
 # Moves ----------------------------------------------------------------------------------------------------------------
