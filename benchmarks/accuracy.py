@@ -13,7 +13,7 @@ import argparse
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ def induction(options: argparse.Namespace) -> None:
     heavy = [name for name, weight in zip(INDUCTION, weights, strict=True) if weight > 0.001]
     header("function induction, seed", "error of log Z", "standard error", "z", "total variation", "paths",
            "largest error of a path above 0.1 %", "evaluations", "seconds")  # fmt: skip
-    for seed in range(options.seeds):
+    for seed in options.numbers:
         posterior, seconds = timed(
             lambda s=seed: ab.infer(
                 programs.function_induction, *programs.function_induction_data(), seed=s, budget=options.budget
@@ -181,7 +181,7 @@ def mixture(options: argparse.Namespace) -> None:
     """The mixture with the default engine."""
     truth = float(logsumexp(mixture_evidence(9.0)))
     header("mixture, seed", "error of log Z", "standard error", "z", "weight of K = 5", "evaluations", "seconds")
-    for seed in range(options.seeds):
+    for seed in options.numbers:
         posterior, seconds = timed(
             lambda s=seed: ab.infer(programs.mixture, programs.mixture_data(), seed=s, budget=options.budget)
         )
@@ -198,7 +198,7 @@ def components(options: argparse.Namespace) -> None:
     engine = ab.DCC(allocator=Uniform(), executions=100_000, proposals=0, systematic=False, thrifty=False)
     header("mixture in even shares, seed", "K of 1 to 15 found", "within 0.1", "largest error", "at K", "largest z",
            "at K", "evaluations", "seconds")  # fmt: skip
-    for seed in range(options.seeds):
+    for seed in options.numbers:
         posterior, seconds = timed(
             lambda s=seed: ab.infer(
                 programs.mixture,
@@ -227,7 +227,7 @@ def misspecified(options: argparse.Namespace) -> None:
     truth = float(logsumexp(mixture_evidence(90.0)))
     header("misspecified mixture, seed", "error of log Z", "standard error", "z", "K = 5 found", "its weight", "paths",
            "evaluations", "seconds")  # fmt: skip
-    for seed in range(options.seeds):
+    for seed in options.numbers:
         posterior, seconds = timed(
             lambda s=seed: ab.infer(
                 programs.misspecified_mixture, programs.mixture_data(), seed=s, budget=options.budget
@@ -254,8 +254,8 @@ def exact_cases() -> list[Any]:
     return list(module.EXACT)
 
 
-def answers(case: Any, seeds: int, budget: int) -> Iterator[tuple[ab.Posterior, float]]:
-    for seed in range(seeds):
+def answers(case: Any, seeds: Sequence[int], budget: int) -> Iterator[tuple[ab.Posterior, float]]:
+    for seed in seeds:
         yield timed(lambda s=seed: ab.infer(case.program, *case.args, seed=s, budget=budget))
 
 
@@ -286,7 +286,7 @@ def exact(options: argparse.Namespace) -> None:
         if options.program and case.name not in options.program:
             continue
         errors, sds, zs, probabilities, expectations, evaluations, times = [], [], [], [], [], [], []
-        for posterior, seconds in answers(case, options.seeds, options.budget):
+        for posterior, seconds in answers(case, options.numbers, options.budget):
             errors.append(posterior.log_evidence - case.log_evidence)
             sds.append(posterior.log_evidence_sd)
             zs.append(z_score(errors[-1], sds[-1]))
@@ -308,7 +308,7 @@ def coverage(options: argparse.Namespace) -> None:
         if case.name not in (options.program or ("figure_two", "polynomial", "unknown_components")):
             continue
         errors, zs, sds, times = [], [], [], []
-        for posterior, seconds in answers(case, options.runs, options.budget):
+        for posterior, seconds in answers(case, range(options.runs), options.budget):
             errors.append(posterior.log_evidence - case.log_evidence)
             sds.append(posterior.log_evidence_sd)
             zs.append(z_score(errors[-1], sds[-1]))
@@ -325,11 +325,13 @@ PARTS = {part.__name__: part for part in (induction, mixture, components, misspe
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS))
-    parser.add_argument("--seeds", type=int, default=15, help="seeds 0, 1, ... of every table but coverage")
+    parser.add_argument("--seeds", type=int, default=15, help="how many seeds for every table but coverage")
+    parser.add_argument("--first", type=int, default=0, help="the first of these seeds")
     parser.add_argument("--runs", type=int, default=100, help="seeds of coverage")
     parser.add_argument("--budget", type=int, default=1_000_000, help="evaluations of a run, at most")
     parser.add_argument("--program", nargs="+", help="programs of tests/exact.py, for exact and coverage")
     options = parser.parse_args()
+    options.numbers = range(options.first, options.first + options.seeds)
     for name in options.only:
         PARTS[name](options)
 

@@ -1,5 +1,6 @@
 """Bayesian inference on programs whose control flow depends on random values."""
 
+from anabranch import engines
 from anabranch.combine import Draw, Draws, Posterior, load
 from anabranch.dcc import DCC
 from anabranch.divide import Division, Evaluation, Executions, Outcome, Path, PriorDraws, SiteInfo, find_paths
@@ -21,6 +22,7 @@ __all__ = [
     "PriorDraws",
     "SiteInfo",
     "deterministic",
+    "engines",
     "factor",
     "find_paths",
     "infer",

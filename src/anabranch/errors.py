@@ -116,6 +116,11 @@ class StrategyCannotRun(AnabranchError):
     that the message names, or leave the choice to `Auto`."""
 
 
+class EngineCannotRun(AnabranchError):
+    """Raised when an engine does not suit a program, such as a particle filter where there is nothing to observe; use
+    the one that the message names, or leave the choice to `infer`."""
+
+
 class UnknownName(AnabranchError, KeyError):
     """Raised when a posterior or a draw is asked for a name that it does not have; use one of those in the message, or
     `name in draw` where only some paths have it.

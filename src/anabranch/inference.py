@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -18,7 +20,7 @@ __all__ = ["Engine", "infer"]
 
 
 class Engine(Protocol):
-    """What runs inference on a program: `DCC`."""
+    """What runs inference on a program: `DCC`, or one of `anabranch.engines`."""
 
     @property
     def executions(self) -> int:
@@ -47,9 +49,9 @@ def infer(
     Args:
         program: an ordinary Python function over NumPyro distributions.
         args: its arguments, the data.
-        engine: how; `DCC()` unless said otherwise.
+        engine: how; `DCC()` unless said otherwise, or one of `ab.engines`.
         seed: where every random choice comes from; the same seed gives the same answer, whatever `workers` is.
-        budget: evaluations of the density of a path, with or without its gradient; the last round may exceed it.
+        budget: evaluations of the density, with or without its gradient; the last round may exceed it.
         seconds: stop at the end of the round in which this time is over.
         tolerance: stop when the standard errors of log Z and of the weights of the paths are below it; None: never.
         progress: whether to show what happens; by default only in a terminal.
@@ -68,6 +70,7 @@ def infer(
         >>> {value: round(p, 2) for value, p in posterior.probability("fair").items()}  # exact: 0.0977
         {0: 0.9, 1: 0.1}
     """
+    _check_arguments(program, args, kwargs)
     limits = Limits(budget, seconds, tolerance)
     engine = DCC() if engine is None else engine
     if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
@@ -82,3 +85,19 @@ def infer(
             program, *args, executions=engine.executions, seed=seed, split=split, max_sites=max_sites, **kwargs
         )
         return engine.run(division, limits, seed, workers, display)
+
+
+def _check_arguments(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that the program does not take, before anything is run: most are misspelt settings."""
+    try:
+        signature = inspect.signature(program)
+    except (TypeError, ValueError):  # not a function, which is said elsewhere, or one that does not say
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(program, "__name__", "the program")
+        settings = [each for each in inspect.signature(infer).parameters if each not in ("program", "args", "kwargs")]
+        near = [match for given in kwargs for match in difflib.get_close_matches(given, settings, n=1)]
+        hint = f" Did you mean {' or '.join(near)}, of infer?" if near else ""
+        raise TypeError(f"{name} cannot be called with these arguments: {error}.{hint}") from None

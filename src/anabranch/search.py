@@ -350,7 +350,9 @@ class Search:
         return Posterior(self.division.program, solutions, run)
 
     def notes(self) -> Iterator[str]:
-        """What went wrong on single paths."""
+        """What the user asked for and did not get, and what went wrong on single paths."""
+        for name in sorted(self.division.unmet):
+            yield f"split names the site {name!r}, which no execution has met. Check its spelling."
         for entry in itertools.islice((each for each in self.ledger if each.gave_up), _NOTES):
             yield f"The path ({entry.path.description}): {entry.gave_up}"
         for entry in itertools.islice((each for each in self.ledger if each.path.invalid), _NOTES):

@@ -99,6 +99,15 @@ def test_a_newer_format_is_refused(folder):
         load(folder)
 
 
+def test_an_older_format_is_read(posterior, folder):
+    numbers = json.loads((folder / NUMBERS).read_text())
+    del numbers["evidence"]
+    (folder / NUMBERS).write_text(json.dumps(numbers | {"format": 1}))
+    again = load(folder)
+    assert again.given_evidence is None
+    assert again.paths.equals(posterior.paths)
+
+
 @pytest.mark.parametrize("name", [NUMBERS, DRAWS, PROGRAM])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()

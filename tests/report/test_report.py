@@ -10,7 +10,9 @@ import pytest
 import solved
 from anabranch import errors
 from anabranch.combine import Posterior, Solution
+from anabranch.combine.evidence import Evidence
 from anabranch.report.progress import Live, Progress, Status, make_progress
+from anabranch.report.table import with_error
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,43 @@ def test_html_is_escaped(posterior):
     assert "Posterior of choice" in html
     noted = Posterior(posterior.program, posterior.solutions, solved.run(notes=("x < 1 & more",)))
     assert "x &lt; 1 &amp; more" in noted._repr_html_()
+
+
+@pytest.fixture(scope="module")
+def without_evidence(posterior):
+    weights = Evidence(None, None, posterior.evidence.weights, posterior.evidence.weight_sds)
+    heaviest = posterior.solutions[0]
+    by_chains = replace(heaviest, estimate=replace(heaviest.estimate, method="Chains"))
+    return Posterior(posterior.program, [by_chains, *posterior.solutions[1:]], posterior.run, weights)
+
+
+def test_what_has_no_evidence_says_by_which_method(posterior, without_evidence):
+    title, _, header, row, *_ = repr(without_evidence).splitlines()
+    assert title == "Posterior of choice: log evidence not given by Chains"
+    assert header.split()[2:4] == ["log", "evidence"]
+    description = posterior.solutions[0].path.description
+    weight = with_error(posterior.evidence.weights[0], posterior.evidence.weight_sds[0])
+    assert row.split() == [*description.split(), *weight.split(), "-", *row.split()[-4:]]
+    assert "log evidence not given by Chains" in without_evidence._repr_html_()
+    empty = Evidence(None, None, np.zeros(0), np.zeros(0))
+    assert repr(Posterior(posterior.program, [], posterior.run, empty)).splitlines()[0].endswith("not given")
+
+
+def test_the_plot_leaves_out_evidence_that_there_is_not(without_evidence, tmp_path):
+    figure = without_evidence.plot(path="model = 2", file=tmp_path / "posterior.png")
+    labels = [axes.get_xlabel() for axes in figure.get_axes()]
+    assert labels == ["posterior probability", "share of evaluations (bars)", "mu", "shift"]
+    assert figure.subfigs[0].get_suptitle() == "choice: log evidence not given by Chains"
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in figure.get_axes()[0].patches], without_evidence.evidence.weights
+    )
+
+
+def test_the_remedy_for_draws_of_the_whole_program_is_another_engine(posterior):
+    assert "choose another strategy for it" in changed(posterior, pareto_k=0.9).warnings[0]
+    every = [replace(s, estimate=replace(s.estimate, pareto_k=0.9, blocks=np.arange(len(s.points))))
+             for s in posterior.solutions]  # fmt: skip
+    assert "choose another engine" in Posterior(posterior.program, every, posterior.run).warnings[0]
 
 
 @pytest.mark.parametrize(

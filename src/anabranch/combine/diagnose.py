@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from anabranch.combine.blocks import blocks_of
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
 
@@ -28,11 +31,7 @@ def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
 
 
 def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> Iterator[str]:
-    if evidence.log_evidence_sd > LARGEST_ERROR:
-        yield (
-            f"The error of the log evidence is {evidence.log_evidence_sd:.2g}, and the weights of paths are no better "
-            "known. Give the run more budget."
-        )
+    yield from _of_errors(solutions, evidence)
     unsolved = [solution for solution in solutions if solution.estimate is None]
     mass = sum(solution.path.prior_probability for solution in unsolved)
     if unsolved and mass > MATTERS:
@@ -49,15 +48,31 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
         )
 
 
+def _of_errors(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
+    blocks = blocks_of(solutions)
+    if blocks is not None and blocks.count == 1:
+        yield "All draws come from one chain or run, so that their errors are not known. Run several."
+    elif evidence.log_evidence_sd is None:
+        largest = np.max(evidence.weight_sds, initial=0.0)
+        if largest > LARGEST_ERROR:
+            yield f"The weights of paths have errors of up to {largest:.2g}. Give the run more budget."
+    elif evidence.log_evidence_sd > LARGEST_ERROR:
+        yield (
+            f"The error of the log evidence is {evidence.log_evidence_sd:.2g}, and the weights of paths are no better "
+            "known. Give the run more budget."
+        )
+
+
 def _of_path(solution: Solution) -> Iterator[str]:
     estimate = solution.estimate
     assert estimate is not None
     if not solution.is_exact and estimate.ess < FEWEST_DRAWS:
         yield f"its draws are worth {estimate.ess:.1f} independent ones, too few. Give the run more budget."
     if estimate.pareto_k > LARGEST_PARETO_K:
+        other = "another strategy for it" if estimate.blocks is None else "another engine"
         yield (
             f"the Pareto k of its weights is {estimate.pareto_k:.2f}, so its error bar cannot be trusted. Raise the "
-            "budget, or choose another strategy for it."
+            f"budget, or choose {other}."
         )
     if estimate.r_hat > LARGEST_R_HAT:
         yield f"its chains disagree, with an R-hat of {estimate.r_hat:.3f}. Run them for longer."

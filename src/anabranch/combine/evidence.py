@@ -6,12 +6,14 @@ The paths are estimated independently, each with a relative error s_k of Ẑ_k. 
 
     sd(log Ẑ)² = Σ_k w_k² s_k²,
     sd(w_k)²   = w_k² ((1 − 2 w_k) s_k² + Σ_j w_j² s_j²).
+
+A method that samples the whole program estimates all paths from the same draws, and gives its own `Evidence`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -26,12 +28,16 @@ _LAST = 3
 
 @dataclass(frozen=True)
 class Evidence:
-    """log Ẑ with its error, and the weight of each path with its error."""
+    """log Ẑ with its error, None where a method does not give them, and the weight of each path with its error."""
 
-    log_evidence: float
-    log_evidence_sd: float
+    log_evidence: float | None
+    log_evidence_sd: float | None
     weights: np.ndarray
     weight_sds: np.ndarray
+
+    def reordered(self, order: Sequence[int]) -> Evidence:
+        """The same for the paths in another order."""
+        return replace(self, weights=self.weights[order], weight_sds=self.weight_sds[order])
 
 
 def join(solutions: Sequence[Solution], run: Run) -> Evidence:

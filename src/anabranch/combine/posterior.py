@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine import diagnose, evidence, expectation, observed, probability, saving, stacking
+from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, check_number, gathered, named_rows, pick
+from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide.recording import Program
 from anabranch.report.summary import html_summary, text_summary
@@ -31,6 +32,8 @@ class Posterior:
         program: the program with its arguments.
         solutions: the paths with what inference gave for each, the heaviest first; those without an estimate last.
         run: how the run went.
+        given_evidence: the evidence and the weights of the paths as a method that samples the whole program gave them,
+            in the order of `solutions`; None where they are joined from the paths.
 
     Example:
         >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
@@ -55,36 +58,44 @@ class Posterior:
         True
     """
 
-    def __init__(self, program: Program, solutions: Sequence[Solution], run: Run) -> None:
+    def __init__(
+        self, program: Program, solutions: Sequence[Solution], run: Run, evidence: Evidence | None = None
+    ) -> None:
+        """Join the paths; `evidence`, in the order of these solutions, takes the place of joining theirs."""
         self.program, self.run = program, run
-        self.solutions = tuple(sorted(solutions, key=_rank))
+        order = sorted(range(len(solutions)), key=lambda k: _rank(solutions[k]))
+        self.solutions = tuple(solutions[k] for k in order)
+        self.given_evidence = None if evidence is None else evidence.reordered(order)
 
     @cached_property
-    def evidence(self) -> evidence.Evidence:
+    def evidence(self) -> Evidence:
         """The evidence and the weights of the paths, as arrays in the order of `solutions`."""
-        return evidence.join(self.solutions, self.run)
+        return join(self.solutions, self.run) if self.given_evidence is None else self.given_evidence
 
     @property
-    def log_evidence(self) -> float:
-        """log Z, the log of the marginal likelihood of the data."""
+    def log_evidence(self) -> float | None:
+        """log Z, the log of the marginal likelihood of the data; None from an engine without it, such as MCMC."""
         return self.evidence.log_evidence
 
     @property
-    def log_evidence_sd(self) -> float:
-        """The standard error of `log_evidence`.
+    def log_evidence_sd(self) -> float | None:
+        """The standard error of `log_evidence`; None from an engine without it, such as MCMC.
 
-        It joins the Monte Carlo errors of the paths with a term for what was never found or never solved, as if that
-        were as likely as the rest.
+        Where paths are solved one by one, it joins their Monte Carlo errors with a term for what was never found or
+        never solved, as if that were as likely as the rest.
         """
         return self.evidence.log_evidence_sd
 
     @property
     def paths(self) -> pd.DataFrame:
-        """A row for each path, the heaviest first; NaN where a path was never given budget."""
+        """A row for each path, the heaviest first; NaN where a path was never given budget, or has no evidence."""
         import pandas as pd
 
         rows = zip(self.solutions, self.evidence.weights, self.evidence.weight_sds, strict=True)
-        return pd.DataFrame([_row(solution, float(weight), float(sd)) for solution, weight, sd in rows])
+        frame = pd.DataFrame([_row(solution, float(weight), float(sd)) for solution, weight, sd in rows])
+        if self.log_evidence is None:
+            frame[["log_evidence", "log_evidence_sd"]] = np.nan  # a share of the posterior is no evidence
+        return frame
 
     @property
     def warnings(self) -> list[str]:
@@ -107,7 +118,8 @@ class Posterior:
 
         f is given a `Draw` and returns a number or an array. Draws that lack a name which f asks for are left out, and
         the weights of the others normalised: the mean is conditional on having it. f is called at most `most` times for
-        a path, on draws resampled if there are more, which the error accounts for.
+        a path, on draws resampled if there are more, which the error accounts for. It is infinite where all draws come
+        from one chain or run.
         """
         _check_function(f)
         if most < 1:
@@ -197,7 +209,7 @@ class Posterior:
         return to_arviz(self, self.solution(path), n, seed)
 
     def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
-        """A picture of the heaviest paths (weight, evidence, evaluations), written to `file` if given.
+        """A picture of the heaviest paths (weight, evidence if there is, evaluations), written to `file` if given.
 
         Below them are marginals of one path: the heaviest, or that with this description.
         """
@@ -219,7 +231,9 @@ class Posterior:
         raise errors.UnknownName(f"no path with draws is described as {path!r}", remedy=f"The heaviest: {known}")
 
     def _check_draws(self) -> None:
-        if not self.evidence.weights.any():
+        # An engine may give a path a weight and have kept no draw of it.
+        rows = zip(self.solutions, self.evidence.weights, strict=True)
+        if not any(weight > 0 and len(solution.points) for solution, weight in rows):
             raise errors.NoDraws(
                 "no point of positive density was found on any path",
                 remedy="Give the run more budget, or check that the program can produce the data",

@@ -1,7 +1,7 @@
 """Saving a posterior to a folder, and loading it again.
 
-    posterior.json   the version of the format, the run, and the numbers of each path
-    draws.npz        the draws of each path and their weights
+    posterior.json   the version of the format, the run, the evidence if it was given, and the numbers of each path
+    draws.npz        the draws of each path, their weights, and their blocks if they have some
     program.pkl      the program with its data, and the decisions that lead to each path
 
 The folder is written under another name and renamed when it is complete. A path of a loaded posterior is rebuilt, by
@@ -25,6 +25,7 @@ import cloudpickle
 import numpy as np
 
 from anabranch import errors
+from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 1
+FORMAT = 2
 """Raised when what is written changes."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
 _FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
-_ARRAYS = ("points", "log_weights")
+_ARRAYS = ("points", "log_weights", "blocks")
 
 
 class SavedPath:
@@ -108,15 +109,26 @@ def _write(posterior: Posterior, folder: File) -> None:
     arrays = {
         f"{name}{k}": getattr(solution.estimate, name)
         for k, solution in enumerate(solutions)
-        if solution.estimate is not None
         for name in _ARRAYS
+        if getattr(solution.estimate, name, None) is not None
     }
-    numbers = {"format": FORMAT, "run": asdict(posterior.run), "paths": [_numbers(solution) for solution in solutions]}
+    numbers = {
+        "format": FORMAT,
+        "run": asdict(posterior.run),
+        "evidence": _evidence_numbers(posterior.given_evidence),
+        "paths": [_numbers(solution) for solution in solutions],
+    }
     (folder / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     with (folder / DRAWS).open("wb") as file:
         np.savez(file, **arrays)
     ends = [_ends(solution.path) for solution in solutions]
     (folder / PROGRAM).write_bytes(cloudpickle.dumps((posterior.program, ends)))
+
+
+def _evidence_numbers(evidence: Evidence | None) -> dict[str, Any] | None:
+    if evidence is None:
+        return None
+    return {field.name: _plain(getattr(evidence, field.name)) for field in fields(Evidence)}
 
 
 def _numbers(solution: Solution) -> dict[str, Any]:
@@ -129,7 +141,7 @@ def _numbers(solution: Solution) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _ends(path: Path) -> list[Any]:
@@ -155,6 +167,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         rows = zip(range(len(ends)), numbers["paths"], ends, strict=True)
         solutions = [_solution(k, saved, program, each, arrays) for k, saved, each in rows]
         run = Run(**{**numbers["run"], "notes": tuple(numbers["run"]["notes"])})
+        evidence = _evidence(numbers.get("evidence"))
     except FileNotFoundError as error:
         raise errors.CannotLoad(
             f"{source} holds no saved posterior: {File(error.filename).name} is missing",
@@ -164,7 +177,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         raise errors.CannotLoad(
             f"the posterior in {source} is damaged ({type(error).__name__}: {error})", remedy="Save it again"
         ) from error
-    return Posterior(program, solutions, run)
+    return Posterior(program, solutions, run, evidence)
 
 
 def _check_format(version: int, source: File) -> None:
@@ -175,12 +188,19 @@ def _check_format(version: int, source: File) -> None:
         )
 
 
+def _evidence(saved: dict[str, Any] | None) -> Evidence | None:
+    if saved is None:
+        return None
+    return Evidence(**{**saved, "weights": np.array(saved["weights"]), "weight_sds": np.array(saved["weight_sds"])})
+
+
 def _solution(
     k: int, saved: dict[str, Any], program: Program, ends: Sequence[Any], arrays: dict[str, np.ndarray]
 ) -> Solution:
     path = cast(Path, SavedPath(program, ends, saved["path"]))
     if saved["estimate"] is None:
         return Solution(path, None, saved["visits"], saved["look"])
-    parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in _ARRAYS}
+    parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in _ARRAYS if name != "blocks"}
+    parts["blocks"] = arrays.get(f"blocks{k}")
     parts |= {**saved["estimate"], "remarks": tuple(saved["estimate"]["remarks"])}
     return Solution(path, Estimate(**parts), saved["visits"], saved["look"])

@@ -48,9 +48,17 @@ class Solution:
         return weights / weights.sum()
 
     @property
+    def blocks(self) -> np.ndarray | None:
+        """The independent block of each draw; None where the path was solved by itself."""
+        if not len(self.points):
+            return np.zeros(0, int)
+        assert self.estimate is not None
+        return self.estimate.blocks
+
+    @property
     def is_exact(self) -> bool:
         """Whether the draws are all the values there are, each with its exact weight, and so without an error."""
-        if self.estimate is None or self.estimate.log_evidence_sd != 0:
+        if self.estimate is None or self.estimate.log_evidence_sd != 0 or self.estimate.blocks is not None:
             return False
         if self.path.dim == 0:
             return True

@@ -99,7 +99,7 @@ def _warn(candidates: Sequence[tuple[Solution, float]], stacked: Sequence[Stacke
 
 def _summed(solution: Solution) -> bool:
     """Whether leave-one-out is a sum over all the values there are, which needs no tail."""
-    return solution.is_exact and len(solution.points) <= _MOST_DRAWS
+    return solution.path.dim == 0 or (solution.is_exact and len(solution.points) <= _MOST_DRAWS)
 
 
 def stacking_weights(log_predictive: np.ndarray) -> np.ndarray:

@@ -17,7 +17,8 @@ class Estimate:
     """An estimate of one path: its evidence with an error, and weighted draws from its posterior.
 
     Attributes:
-        log_evidence: log Ẑ_k, the prior probability of the path included; minus infinity where no mass was found.
+        log_evidence: log Ẑ_k, the prior probability of the path included; minus infinity where no mass was found. Of a
+            method that gives no evidence, the log of the path's share of the posterior.
         log_evidence_sd: its Monte Carlo standard error, that is the relative error of Ẑ_k; zero where it is exact,
             infinite where nothing is known.
         points: draws, rows of the path's coordinates.
@@ -31,6 +32,8 @@ class Estimate:
         evaluations: points at which the density, or the density with its gradient, was computed.
         method: the name of the strategy that this comes from.
         remarks: what the user should know, as sentences.
+        blocks: for each draw, the number of the independent block that it comes from: a chain, a run, or the draw
+            itself. Paths share the numbers: a chain may visit many. None where the path was solved by itself.
     """
 
     log_evidence: float
@@ -47,6 +50,7 @@ class Estimate:
     method: str
     r_hat: float = np.nan
     remarks: tuple[str, ...] = ()
+    blocks: np.ndarray | None = None
 
     @classmethod
     def nothing(cls, dim: int, evaluations: int, method: str, remarks: Sequence[str] = ()) -> Estimate:
@@ -58,7 +62,13 @@ class Estimate:
 
     @classmethod
     def from_weights(
-        cls, points: np.ndarray, log_weights: np.ndarray, evaluations: int, method: str, remarks: Sequence[str] = ()
+        cls,
+        points: np.ndarray,
+        log_weights: np.ndarray,
+        evaluations: int,
+        method: str,
+        remarks: Sequence[str] = (),
+        blocks: np.ndarray | None = None,
     ) -> Estimate:
         """By importance sampling: independent draws with weights γ_k/q, whose mean is Ẑ_k."""
         kept = log_weights > -np.inf
@@ -79,6 +89,7 @@ class Estimate:
             evaluations=evaluations,
             method=method,
             remarks=tuple(remarks),
+            blocks=None if blocks is None else blocks[kept],
         )
 
     @classmethod
@@ -95,6 +106,7 @@ class Estimate:
         pareto_k: float = np.nan,
         r_hat: float = np.nan,
         remarks: Sequence[str] = (),
+        blocks: np.ndarray | None = None,
     ) -> Estimate:
         """By a method whose evidence does not come from the weights of its draws: chains, tempering, enumeration."""
         kept = log_weights > -np.inf
@@ -115,4 +127,5 @@ class Estimate:
             evaluations=evaluations,
             method=method,
             remarks=tuple(remarks),
+            blocks=None if blocks is None else blocks[kept],
         )

@@ -23,7 +23,7 @@ from anabranch.divide.graph import Equation
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording
 
-__all__ = ["Compiled"]
+__all__ = ["Compiled", "in_blocks"]
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
@@ -41,7 +41,7 @@ class Compiled:
         self.densities = [Density(recording) for recording in recordings]
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return Evaluation(*_in_blocks(self._function, self.block, points))
+        return Evaluation(*in_blocks(self._function, self.block, points))
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
         parts = [density.at(points) for density in self.densities]
@@ -49,7 +49,7 @@ class Compiled:
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
         size = min(self.block, GRADIENT_BLOCK)
-        *values, gradient = _in_blocks(self._gradient, size, points, inverse_temperature)
+        *values, gradient = in_blocks(self._gradient, size, points, inverse_temperature)
         return Evaluation(*values), gradient
 
     def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
@@ -105,7 +105,8 @@ class Compiled:
         return jax.jit(jax.vmap(at_point, in_axes=(0, None)))
 
 
-def _in_blocks(function: Callable[..., Any], size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
+def in_blocks(function: Callable[..., Any], size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
+    """The arrays that a compiled function over blocks of this size gives for the points, whatever their number."""
     n, blocks = len(points), []
     with inside():
         for start in range(0, max(n, 1), size):

@@ -18,10 +18,10 @@ from anabranch.divide.recording import Program, Recording, with_arrays
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
-from anabranch.divide.simulate import Given
-from anabranch.divide.tree import Tree
+from anabranch.divide.simulate import Batch, Given
+from anabranch.divide.tree import Arrival, Part, Scores, Tree
 
-__all__ = ["Division", "Executions", "find_paths"]
+__all__ = ["Division", "Executions", "Restarted", "find_paths"]
 
 logger = logging.getLogger("anabranch")
 
@@ -30,7 +30,7 @@ SELECT_ABOVE, INTERPRET_ABOVE = 8, 64
 """Decision sequences of one path, above which its branches are made selects if they can be, else are interpreted."""
 
 
-class _Restart(Exception):
+class Restarted(Exception):
     """The program was replaced by another form of itself: what was found in the old form counts no more."""
 
 
@@ -44,6 +44,11 @@ class Executions:
     path: Path | None
     members: np.ndarray
     values: Callable[[], dict[str, np.ndarray]]
+    arrival: Arrival
+
+    def scores(self) -> Scores:
+        """What each site, and all observations together, add to the log density."""
+        return self.arrival.scores()
 
     def __repr__(self) -> str:
         return f"Executions({self.path!r}, members={len(self.members)})"
@@ -136,7 +141,7 @@ class Division:
                 program.name, where, INTERPRET_ABOVE,
             )  # fmt: skip
             self._start(replace(program, interpreted=True))
-        raise _Restart
+        raise Restarted
 
     @property
     def paths(self) -> list[Path]:
@@ -160,6 +165,12 @@ class Division:
     def explored(self) -> float:
         """The share of prior probability on the paths found; what may be missing is the rest."""
         return min(1.0, float(sum(path.prior_probability for path in self._paths.values())))
+
+    @property
+    def unmet(self) -> set[str]:
+        """The sites that `split` names and no execution has met so far."""
+        met = {address for path in self._paths.values() for address in path.addresses}
+        return set(self.program.split.keys() - met)
 
     @property
     def remainder(self) -> float:
@@ -222,14 +233,33 @@ class Division:
                 self._tree.send(*self._sent[self._caught_up])
                 self._caught_up += 1
             arrivals = self._tree.send(n, seed, given, count)
-        except _Restart:
+        except Restarted:
             return self._send(n, seed, given, count)
         self._check_observations()
         self._check_split()
+        return self.ended(arrivals)
+
+    # Step by step -----------------------------------------------------------------------------------------------
+
+    def sequential(self) -> Division:
+        """The program anew, in a form whose executions can stop at an observation (see `advance`)."""
+        return Division(replace(self.program, sequential=True))
+
+    def begin(self, n: int, seed: int, given: Given | None = None) -> Part:
+        """Executions that have not done anything yet."""
+        return self._tree.root, Batch(seed, given or Given(), np.arange(n))
+
+    def advance(self, parts: Iterable[Part], until: int) -> list[Arrival]:
+        """Send executions on from where they are: to a place from which `until` observations can be weighed, or to
+        their end. `Restarted` says that the program took another form, and that they must begin again."""
+        return self._tree.advance(parts, until=until)
+
+    def ended(self, arrivals: Iterable[Arrival]) -> list[Executions]:
+        """Executions that came to their end, with the path that they took."""
         out = []
         for arrival in arrivals:
             path = None if arrival.fork.end is None else self._paths[arrival.fork.end.signature]
-            out.append(Executions(path, arrival.batch.members, arrival.values))
+            out.append(Executions(path, arrival.batch.members, arrival.values, arrival))
         return out
 
     def _found(self, fork: Fork) -> None:
@@ -266,8 +296,7 @@ class Division:
     def _check_split(self) -> None:
         if not self.program.split.keys() - self._said_unmet:
             return
-        met = {address for path in self._paths.values() for address in path.addresses}
-        for name in self.program.split.keys() - met - self._said_unmet:
+        for name in self.unmet - self._said_unmet:
             self._said_unmet.add(name)
             logger.warning("%s: split names the site %r, which no execution has met", self.program.name, name)
 

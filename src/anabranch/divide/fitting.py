@@ -1,7 +1,8 @@
-"""What a site makes of a value that it is given: whether it can have it, and where a step from it leads.
+"""What a site makes of a value that it is given: whether it can have it, its coordinates, where a step from it leads.
 
-Both depend on the distribution's parameters, which differ from one execution of a batch to the next. They are therefore
-functions of the parameters, made once for all sites of one form and evaluated on the host over the whole batch.
+All of it depends on the distribution's parameters, which differ from one execution of a batch to the next. These are
+therefore functions of the parameters, made once for all sites of one form and evaluated on the host over the whole
+batch.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
 from anabranch.divide.terms import support_holds
 
-__all__ = ["can_have", "moved"]
+__all__ = ["can_have", "coordinates_of", "log_jacobian", "moved", "placed", "possible_values"]
 
 _functions: dict[Any, Any] = {}
 
 
 def can_have(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
     """Which of the values, one for each execution, are in the support and, if discrete, have a probability."""
+    if site.distribution.support is dist.constraints.real:
+        return np.isfinite(values).reshape(len(values), -1).all(axis=1)
     try:
         return _over_batch(_is_possible, site, parameters, values)
     except jax.errors.JAXTypeError:
@@ -34,9 +37,35 @@ def can_have(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -
         return np.ones(len(values), bool)
 
 
+def possible_values(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Which values (v,) each number of a discrete site can have: (n or 1, v, *shape).
+
+    Only for a site whose numbers do not bind each other, as the counts of a multinomial do.
+    """
+    try:
+        return _over_batch(_are_possible, site, parameters, values[None])
+    except jax.errors.JAXTypeError:
+        return np.ones((1, len(values), *site.shape), bool)  # as in `can_have`
+
+
 def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """The values of a continuous site, each after a step in its unconstrained coordinates."""
     return _over_batch(_moved, site, parameters, values, steps)
+
+
+def placed(site: Site, parameters: Sequence[np.ndarray], coordinates: np.ndarray) -> np.ndarray:
+    """The values of a continuous site at these unconstrained coordinates."""
+    return _over_batch(_placed, site, parameters, coordinates)
+
+
+def coordinates_of(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """The unconstrained coordinates of a continuous site at each of its values."""
+    return _over_batch(_coordinates, site, parameters, values)
+
+
+def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
+    """log |dx/du| of a continuous site at each of its values x, with u its unconstrained coordinates."""
+    return _over_batch(_log_jacobian, site, parameters, values)
 
 
 def _is_possible(distribution: Any, value: Any) -> Any:
@@ -48,9 +77,33 @@ def _is_possible(distribution: Any, value: Any) -> Any:
     return holds
 
 
+def _are_possible(distribution: Any, values: Any) -> Any:
+    while isinstance(distribution, dist.MaskedDistribution | dist.Independent):
+        distribution = distribution.base_dist
+
+    def is_possible(value: Any) -> Any:
+        numbers = jnp.full(distribution.batch_shape, value)
+        return distribution.support(numbers) & (distribution.log_prob(numbers) > -jnp.inf)
+
+    return jax.vmap(is_possible)(values)
+
+
 def _moved(distribution: Any, value: Any, step: Any) -> Any:
     transform = biject_to(distribution.support)
     return transform(transform.inv(value) + step)
+
+
+def _placed(distribution: Any, coordinates: Any) -> Any:
+    return biject_to(distribution.support)(coordinates)
+
+
+def _coordinates(distribution: Any, value: Any) -> Any:
+    return biject_to(distribution.support).inv(value)
+
+
+def _log_jacobian(distribution: Any, value: Any) -> Any:
+    transform = biject_to(distribution.support)
+    return jnp.sum(transform.log_abs_det_jacobian(transform.inv(value), value))
 
 
 def _over_batch(

@@ -12,6 +12,7 @@ import numpy as np
 from anabranch.divide.graph import Node
 from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
+from anabranch.divide.scoring import Scorer
 from anabranch.divide.simulate import stable_hash
 
 __all__ = ["Fork", "Question"]
@@ -26,7 +27,7 @@ class Fork:
 
     It is unexplored until it has a `question`, an `end` (the recording of a whole run), is known to lead beyond the
     bound on sites (`remainder`), or leads to a part of the program that only the interpreter can run (`interpreted`,
-    whose edges are the paths met rather than answers).
+    whose edges are the paths met rather than answers). `observed` observations come before the question.
     """
 
     parent: Fork | None = None
@@ -35,6 +36,7 @@ class Fork:
     key: int = 0
     question: Question | None = None
     recording: Recording | None = None
+    observed: int = 0
     end: Recording | Execution | None = None
     remainder: bool = False
     interpreted: bool = False
@@ -43,6 +45,7 @@ class Fork:
     # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
     parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
+    scorer: Scorer | None = None
     _unmet: tuple[int, float] | None = None
 
     @property

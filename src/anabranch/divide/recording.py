@@ -31,6 +31,8 @@ class Program:
     max_sites: int = 10_000
     selecting: bool = False
     interpreted: bool = False
+    sequential: bool = False
+    """Whether executions may stop at an observation, whose density must then not rest on what is decided later."""
 
     @property
     def name(self) -> str:
@@ -196,7 +198,10 @@ class Recording:
             self.sites.append(statement)
             self.drawn_from[statement.outputs[0]] = statement
         else:
+            statement.preceding = len(self.sites)
             self.observations.append(statement)
+            if self.program.sequential:
+                self.log_likelihood(statement)
 
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
@@ -236,8 +241,10 @@ class Recording:
     def log_likelihood(self, observation: Observation) -> Any:
         """The log density of an observation, as a traced scalar."""
         o = observation
-        with self.trace.current():
-            return log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
+        if o.traced is None:
+            with self.trace.current():
+                o.traced = log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
+        return o.traced
 
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of drawing a value of a discrete site: the node of the value, and of the result."""

@@ -7,7 +7,7 @@ needs more: a site is drawn when something depends on it, and not before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,22 +22,37 @@ from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["Batch", "Given", "stable_hash"]
+__all__ = ["Batch", "Given", "Key", "Proposal", "stable_hash"]
+
+
+Key = str | tuple[str, tuple[int, ...]]
+Proposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | None, np.ndarray]]
+"""From a site, its parameters and the numbers of the executions that are there: their values, and who has one."""
 
 
 @dataclass(frozen=True)
 class Given:
     """Values for some sites, by address, for all the executions asked for; the others are drawn from the prior.
 
+    A key is a name, or a pair of name and shape for a value that only a site of that shape is given.
     `present[name]`, where there is one, says which executions have that value; the rest draw it. `steps[name]` moves
     the value of a continuous site in its unconstrained coordinates. With `redraw_outside`, a value that does not fit
     where an execution leads (another shape, outside the support) is drawn instead.
+
+    `proposals[key]`, by name and shape, is asked for values where executions come to the site, whose parameters it is
+    told.
     """
 
-    values: Mapping[str, np.ndarray] = field(default_factory=dict)
-    present: Mapping[str, np.ndarray] = field(default_factory=dict)
-    steps: Mapping[str, np.ndarray] = field(default_factory=dict)
+    values: Mapping[Any, np.ndarray] = field(default_factory=dict)
+    present: Mapping[Any, np.ndarray] = field(default_factory=dict)
+    steps: Mapping[Any, np.ndarray] = field(default_factory=dict)
     redraw_outside: bool = False
+    proposals: Mapping[Any, Proposal] = field(default_factory=dict)
+
+    def key(self, site: Site) -> Key:
+        """The key under which there is something for a site, if there is."""
+        key = site.name, site.shape
+        return key if key in self.values or key in self.proposals else site.name
 
 
 @dataclass
@@ -67,6 +82,11 @@ class Batch:
         env.update({node: value[None] for node, value in (settled or {}).items()})
         return Batch(self.seed, self.given, self.members[index], key, self.stream, env)
 
+    def copies(self, index: np.ndarray, members: np.ndarray, stream: int) -> Batch:
+        """Copies of the members at `index`, any number of each, under other numbers and with draws of their own."""
+        env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+        return Batch(self.seed, self.given, members, self.key, stream, env)
+
     def values(self, recording: Recording, node: Node) -> np.ndarray:
         """The value of a node for each member (or once, where all share it)."""
         if node not in self.env:
@@ -91,13 +111,13 @@ class Batch:
 
     def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         """The value of a site for each member: given, or drawn from the prior."""
-        value = self._given_value(site)
+        value, keep = self._proposed(site, parameters)
         if value is None:
             return draw_site(site, parameters, self.generator(site.name), len(self))
         value = self._after_step(site, parameters, value)
-        keep = np.ones(len(self), bool)
-        if site.name in self.given.present:
-            keep &= self.given.present[site.name][self.members]
+        present = self.given.present.get(self.given.key(site))
+        if present is not None:
+            keep &= present[self.members]
         if self.given.redraw_outside:
             keep &= can_have(site, parameters, value)
         if keep.all():
@@ -105,9 +125,16 @@ class Batch:
         drawn = draw_site(site, parameters, self.generator(site.name), len(self))
         return np.where(keep.reshape(-1, *[1] * len(site.shape)), value, drawn)
 
+    def _proposed(self, site: Site, parameters: list[np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
+        """The value that is given or proposed to a site, for each member, and which members have one."""
+        proposal = self.given.proposals.get((site.name, site.shape))
+        if proposal is not None:
+            return proposal(site, parameters, self.members)
+        return self._given_value(site), np.ones(len(self), bool)
+
     def _given_value(self, site: Site) -> np.ndarray | None:
         """The value given to a site, for each member, if it is one that the site can be asked about."""
-        given = self.given.values.get(site.name)
+        given = self.given.values.get(self.given.key(site))
         if given is None:
             return None
         value = np.asarray(given)[self.members]
@@ -119,7 +146,7 @@ class Batch:
         return value.astype(np.int64 if site.discrete else np.float64)
 
     def _after_step(self, site: Site, parameters: list[np.ndarray], value: np.ndarray) -> np.ndarray:
-        steps = self.given.steps.get(site.name)
+        steps = self.given.steps.get(self.given.key(site))
         if steps is None or site.discrete or steps.shape[1:] != site.unconstrained_shape:
             return value
         steps = steps[self.members]

@@ -15,7 +15,7 @@ from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["finite_values", "guarded", "prior_is_sampled"]
+__all__ = ["finite_values", "guarded", "prior_is_sampled", "values_of"]
 
 
 def finite_values(path: Path) -> tuple[range | None, ...]:
@@ -77,11 +77,11 @@ def _needed(recording: Recording, nodes: list[Node]) -> set[Node]:
 
 def _values_in(recording: Recording) -> tuple[range | None, ...]:
     """The values of every coordinate, in one decision sequence."""
-    return tuple(values for site in recording.free for values in _values_of(site))
+    return tuple(values for site in recording.free for values in values_of(site))
 
 
-def _values_of(site: Site) -> list[range | None]:
-    """The values of every coordinate of a site."""
+def values_of(site: Site) -> list[range | None]:
+    """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
     size = int(np.prod(site.unconstrained_shape))
     # What is masked has mass outside the support, too.
     bounds = _bounds(site.distribution.support) if site.discrete and site.sampled_from is site.distribution else None

@@ -30,6 +30,10 @@ class Observation:
     scale: Any
     check_support: bool
     fault: errors.AnabranchError | None = None
+    preceding: int = 0
+    """How many sites the run had met before."""
+    traced: Any = None
+    """Its log density, once that was recorded."""
 
     def __post_init__(self) -> None:
         self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]

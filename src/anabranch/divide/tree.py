@@ -9,29 +9,44 @@ others are sent on their way afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jax.tree_util import tree_leaves
 from scipy.special import logsumexp
 
 from anabranch.divide.fork import Fork, Question
-from anabranch.divide.graph import Node, evaluate
+from anabranch.divide.graph import Node, evaluate, with_batch_axis
+from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.replay import Script, not_a_function
+from anabranch.divide.scoring import Scorer
 from anabranch.divide.simulate import Batch, Given, stable_hash
 
-__all__ = ["Arrival", "Tree"]
+__all__ = ["Arrival", "Part", "Scores", "Tree"]
 
 logger = logging.getLogger("anabranch")
 
 
+@dataclass(frozen=True)
+class Scores:
+    """The log likelihood of executions (n,), and of each site, by name and shape, its values and log densities."""
+
+    log_likelihood: np.ndarray
+    sites: dict[tuple[str, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
+
+
+Part = tuple[Fork, Batch]
+"""Executions, and the place in the tree where they are."""
+
+
 @dataclass
 class Arrival:
-    """Executions of one batch that ended at the same place: a whole run, or the remainder."""
+    """Executions of one batch that came to the same place: the end of a run, the remainder, or where they stopped."""
 
     fork: Fork
     batch: Batch
@@ -44,6 +59,38 @@ class Arrival:
         assert isinstance(self.fork.end, Recording)
         return self.batch.site_values(self.fork.end)
 
+    @property
+    def recording(self) -> Recording:
+        """The recording that the members have followed so far."""
+        recording = self.execution.recording if self.execution is not None else self.fork.end or self.fork.recording
+        assert isinstance(recording, Recording)
+        return recording
+
+    def scores(self) -> Scores:
+        """What each site, and all observations together, add to the log density of the members."""
+        recording, values = self.recording, self.values()
+        if self.execution is not None:
+            log_probs, log_likelihood = Scorer(recording)(values)
+        else:
+            if self.fork.scorer is None:
+                self.fork.scorer = Scorer(recording)
+            log_probs, log_likelihood = self.fork.scorer(values)
+        columns = zip(recording.sites, log_probs.T, strict=True)
+        sites = {(site.name, site.shape): (values[site.name], column) for site, column in columns}
+        return Scores(log_likelihood, sites)
+
+    def over_members(self, term: Any) -> np.ndarray:
+        """The value of a term of the recording, for each member."""
+        term = as_input(term)
+        values = self.batch.values(self.recording, term) if isinstance(term, Node) else with_batch_axis(term)
+        return np.broadcast_to(values, (len(self.batch), *values.shape[1:]))
+
+    def parameters(self, name: str) -> tuple[Site, list[np.ndarray]]:
+        """A site, and the parameters of its distribution, for each member."""
+        site = next(site for site in self.recording.sites if site.name == name)
+        inputs = site.inputs if self.execution is None else tree_leaves(site.distribution)
+        return site, [self.over_members(x) for x in inputs]
+
 
 class Tree:
     """The known part of a program. `on_end` is told of each new end."""
@@ -55,24 +102,31 @@ class Tree:
 
     def send(self, n: int, seed: int, given: Given | None = None, count: bool = True) -> list[Arrival]:
         """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities."""
+        return self.advance([(self.root, Batch(seed, given or Given(), np.arange(n)))], count=count)
+
+    def advance(self, parts: Iterable[Part], count: bool = False, until: float = np.inf) -> list[Arrival]:
+        """Send batches on from where they are: to the end, or to the first question after `until` observations."""
         arrivals: list[Arrival] = []
-        waiting = [(self.root, Batch(seed, given or Given(), np.arange(n)))]
+        waiting = list(parts)
         while waiting:
             fork, batch = waiting.pop()
             fork.visits += len(batch) if count else 0
             if fork.unexplored:
-                fork, batch = self._run(fork, batch, waiting, count)
+                fork, batch = self._run(fork, batch, waiting, count, until)
             if fork.interpreted:
                 arrivals.extend(self._interpret(fork, batch, count))
-            elif fork.question is not None:
+            elif fork.question is not None and fork.observed < until:
                 self._split(fork, batch, waiting, count)
             else:
                 arrivals.append(Arrival(fork, batch))
         return arrivals
 
-    def _run(self, fork: Fork, batch: Batch, waiting: list[Any], count: bool) -> tuple[Fork, Batch]:
-        """Run the program through unknown territory, with the largest part of the batch at each question."""
-        scout = _Scout(fork, batch, waiting, count)
+    def _run(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool, until: float) -> tuple[Fork, Batch]:
+        """Run the program through unknown territory, with the largest part of the batch at each question.
+
+        A batch that is to stop at an observation stays there, and what would have come of it shows the way beyond.
+        """
+        scout = _Scout(fork, batch, waiting, count, until)
         self.runs += 1
         recorder = Recorder(self.program, scout)
         try:
@@ -85,7 +139,7 @@ class Tree:
             scout.fork.remainder = True
         for place, site, members in scout.site_questions:
             _add_shares(place, site, members, count)
-        return scout.fork, scout.batch
+        return scout.stopped or (scout.fork, scout.batch)
 
     def _say_why_interpreted(self, left: LeavesJax) -> None:
         if not self._said_why:
@@ -96,7 +150,7 @@ class Tree:
                 self.program.name, left.where, left.what,
             )  # fmt: skip
 
-    def _split(self, fork: Fork, batch: Batch, waiting: list[Any], count: bool) -> None:
+    def _split(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool) -> None:
         recording = fork.recording
         assert recording is not None
         assert fork.question is not None
@@ -134,10 +188,11 @@ class Tree:
 class _Scout(Script):
     """An oracle that leads a batch: along known answers to a fork, and from there into the unknown."""
 
-    def __init__(self, fork: Fork, batch: Batch, waiting: list[Any], count: bool) -> None:
+    def __init__(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool, until: float) -> None:
         self.way = fork.way()
         super().__init__([place.answer for place in self.way])  # type: ignore[misc]
-        self.fork, self.batch, self.waiting, self.count = fork, batch, waiting, count
+        self.fork, self.batch, self.waiting, self.count, self.until = fork, batch, waiting, count, until
+        self.stopped: Part | None = None
         self.site_questions: list[tuple[Fork, Site, Batch]] = []
 
     def _check(self, recording: Recording, question: Question) -> None:
@@ -148,7 +203,11 @@ class _Scout(Script):
 
     def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
         fork = self.fork
-        fork.question, fork.recording = question, recording
+        fork.question, fork.recording, fork.observed = question, recording, len(recording.observations)
+        if fork.observed >= self.until and self.stopped is None:
+            # From here on a copy goes ahead, whose draws and whose other parts are not wanted.
+            self.stopped = fork, self.batch
+            self.batch, self.waiting = self.batch.take(np.arange(len(self.batch)), fork.key), []
         # A site that an earlier question depends on is no longer distributed as its prior says: it is counted.
         unseen = node not in self.batch.env
         parts = _answers(self.batch.values(recording, node), len(self.batch))

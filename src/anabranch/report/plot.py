@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch.combine.solution import Solution
+from anabranch.report.summary import evidence_in_words
 from anabranch.report.table import with_error
 from anabranch.report.words import shortened, without_repeats
 
@@ -42,12 +43,8 @@ def plot(posterior: Posterior, solution: Solution, file: str | os.PathLike[str] 
     height = 1 + 0.4 * len(shown)
     figure = Figure(figsize=(12, 0.5 + height + (2.4 if marginals else 0)), layout="constrained")
     rows: Any = figure.subfigures(2, 1, height_ratios=[height, 2.4]) if marginals else [figure]
-    weights, evidence, spent = rows[0].subplots(1, 3, sharey=True, width_ratios=[4, 4, 2.3])
-    _draw_weights(weights, posterior, shown)
-    _draw_evidence(evidence, shown)
-    _draw_spent(spent, posterior, shown)
-    log_evidence = with_error(posterior.log_evidence, posterior.log_evidence_sd)
-    rows[0].suptitle(f"{posterior.program.name}: log evidence {log_evidence}")
+    _draw_paths(rows[0], posterior, shown)
+    rows[0].suptitle(f"{posterior.program.name}: {evidence_in_words(posterior)}")
     if marginals:
         _draw_marginals(rows[1], marginals, solution)
     if file is not None:
@@ -56,6 +53,17 @@ def plot(posterior: Posterior, solution: Solution, file: str | os.PathLike[str] 
 
 
 # Paths ----------------------------------------------------------------------------------------------------------------
+
+
+def _draw_paths(figure: Any, posterior: Posterior, shown: list[Solution]) -> None:
+    """Weights, evidence where there is, and evaluations, side by side."""
+    if posterior.log_evidence is None:
+        weights, spent = figure.subplots(1, 2, sharey=True, width_ratios=[8, 2.3])
+    else:
+        weights, evidence, spent = figure.subplots(1, 3, sharey=True, width_ratios=[4, 4, 2.3])
+        _draw_evidence(evidence, shown)
+    _draw_weights(weights, posterior, shown)
+    _draw_spent(spent, posterior, shown)
 
 
 def _draw_weights(axes: Axes, posterior: Posterior, shown: list[Solution]) -> None:

@@ -13,7 +13,7 @@ from anabranch.report.words import shortened, without_repeats
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
 
-__all__ = ["html_summary", "text_summary"]
+__all__ = ["evidence_in_words", "html_summary", "text_summary"]
 
 MOST_PATHS = 10
 MOST_WARNINGS = 5
@@ -38,9 +38,17 @@ def html_summary(posterior: Posterior) -> str:
     return f"<div>{''.join(parts)}</div>"
 
 
+def evidence_in_words(posterior: Posterior) -> str:
+    """The log evidence with its error, or by which method there is none."""
+    value, error = posterior.log_evidence, posterior.log_evidence_sd
+    if value is None or error is None:
+        methods = [solution.estimate.method for solution in posterior.solutions if solution.estimate is not None]
+        return f"log evidence not given{f' by {methods[0]}' if methods else ''}"
+    return f"log evidence {with_error(value, error)}"
+
+
 def _title(posterior: Posterior) -> str:
-    evidence = with_error(posterior.log_evidence, posterior.log_evidence_sd)
-    return f"Posterior of {posterior.program.name}: log evidence {evidence}"
+    return f"Posterior of {posterior.program.name}: {evidence_in_words(posterior)}"
 
 
 def _rows(posterior: Posterior) -> list[list[str]]:
@@ -56,7 +64,7 @@ def _rows(posterior: Posterior) -> list[list[str]]:
             [
                 description,
                 with_error(evidence.weights[k], evidence.weight_sds[k]),
-                with_error(estimate.log_evidence, estimate.log_evidence_sd),
+                "-" if evidence.log_evidence is None else with_error(estimate.log_evidence, estimate.log_evidence_sd),
                 "exact" if solution.is_exact else f"{estimate.ess:,.0f}",
                 "-" if np.isnan(estimate.pareto_k) else f"{estimate.pareto_k:.2f}",
                 str(solution.path.dim),

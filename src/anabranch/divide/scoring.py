@@ -1,0 +1,88 @@
+"""What each site and the observations add to the log density of one decision sequence, as functions of the values.
+
+A density (`density.py`) is a function of a point in unconstrained coordinates, for inference within a path. Samplers
+of whole executions need its parts, at values that they have: log f_s of every site s, and Σ_o log g_o. These are
+evaluated on the host at first, and compiled once there were so many calls that it pays: which of the two is a matter of
+the number of calls alone, so that the same seed gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anabranch.divide.compiled import in_blocks
+from anabranch.divide.graph import Node, evaluate
+from anabranch.divide.internals import as_input
+from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.recording import Recording
+
+__all__ = ["Scorer"]
+
+_CALLS, _ROWS = 100, 20_000
+"""Calls, or executions in all of them, after which the function is compiled."""
+_FEW, _MANY = 16, 256
+"""Executions per call of the compiled function: one of two sizes, to which a batch is padded."""
+
+
+class Scorer:
+    """The parts of the log density of one recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.graph = recording, recording.trace.graph
+        self.log_probs = [as_input(recording.log_prob(site)) for site in recording.sites]
+        self.log_likelihoods = [as_input(recording.log_likelihood(o)) for o in recording.observations]
+        self.calls = self.rows = 0
+
+    def __call__(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Given the values of all sites over n executions: log f_s (n, sites), and Σ_o log g_o (n,)."""
+        n = len(next(iter(values.values())))
+        self.calls, self.rows = self.calls + 1, self.rows + n
+        if self.recording.free and (self.calls > _CALLS or self.rows > _ROWS):
+            rows = [np.asarray(values[site.name], np.float64).reshape(n, -1) for site in self.recording.free]
+            log_probs, log_likelihood = in_blocks(
+                self._compiled, _FEW if n <= _FEW else _MANY, np.concatenate(rows, axis=1)
+            )
+            return log_probs, log_likelihood
+        return self._on_host(values, n)
+
+    @cached_property
+    def _steps(self) -> list[Any]:
+        inputs: dict[Node, None] = dict.fromkeys(site.outputs[0] for site in self.recording.sites)
+        return self.graph.schedule([*self.log_probs, *self.log_likelihoods], inputs)
+
+    def _on_host(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+        env = {site.outputs[0]: np.asarray(values[site.name]) for site in self.recording.sites}
+        evaluate(self._steps, env)
+        log_probs, log_likelihood = np.zeros((n, len(self.log_probs))), np.zeros(n)
+        for column, term in enumerate(self.log_probs):
+            log_probs[:, column] = env[term] if isinstance(term, Node) else term
+        for term in self.log_likelihoods:
+            log_likelihood += env[term] if isinstance(term, Node) else term
+        return log_probs, log_likelihood
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        def at(row: Any) -> tuple[Any, Any]:
+            lanes, start = Lanes(), 0
+            for site in self.recording.sites:
+                if site.fixed is not None:
+                    lanes.values[site.outputs[0]] = jnp.asarray(site.fixed)
+                    continue
+                size = int(np.prod(site.shape))
+                if site.shape == () and not site.discrete:
+                    lanes.packed[site.outputs[0]] = (row, start)
+                else:
+                    value = row[start : start + size].reshape(site.shape)
+                    lanes.values[site.outputs[0]] = jnp.round(value).astype(np.int64) if site.discrete else value
+                start += size
+            lanes.run(plan(self.graph, self._steps))
+            terms = [lanes[term] if isinstance(term, Node) else jnp.asarray(term) for term in self.log_probs]
+            return jnp.stack([jnp.asarray(term, np.float64) for term in terms]), lanes.total(self.log_likelihoods)
+
+        return jax.jit(jax.vmap(at))

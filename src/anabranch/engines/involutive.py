@@ -1,0 +1,108 @@
+"""Reversible jump with moves of the user's own, written as involutions.
+
+A move draws auxiliary variables a ~ q(· | x) given the trace x, and maps both by an involution h, a function that is
+its own inverse: (x', a') = h(x, a). With γ the density of the program, x' is accepted with probability
+
+    α = min(1, γ(x') q(a' | x') / (γ(x) q(a | x)) · |det ∂(x'_c, a'_c)/∂(x_c, a_c)|),
+
+where c are the continuous numbers, of which h must keep the number. That h is an involution, that x' and a' are traces
+of the program and of the proposal, and that the Jacobians there and back multiply to one, is checked for every move
+that could be accepted (Green, 1995; Cusumano-Towner, Lew and Mansinghka, 2020).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from anabranch.engines.jump import Jump
+from anabranch.engines.markov import Chains, check_chains, starting_points
+from anabranch.engines.moves import Move
+from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.single_site import Scales, single_site_step
+
+__all__ = ["InvolutiveMH", "Move"]
+
+logger = logging.getLogger("anabranch")
+
+_LOCAL_SHARE = 0.5
+"""Of the random-walk steps, those that are local; the others draw from the prior."""
+
+
+@dataclass(frozen=True)
+class InvolutiveMH(Sampler):
+    """Reversible jump: Metropolis-Hastings with moves between paths that the user writes as involutions.
+
+    Args:
+        moves: one or several `Move`s. One is chosen at random at each step, the same for all chains.
+        chains: that run side by side; errors come from how they differ. With more of them a budget is spent faster, in
+            fewer steps each.
+        warmup: the share of the budget whose states are not kept.
+        between: random-walk steps on single sites, as those of `RandomWalkMH`, after each move.
+
+    Example:
+        >>> import anabranch as ab, jax.numpy as jnp, numpy as np, numpyro.distributions as dist
+        >>> from anabranch.engines.involutive import InvolutiveMH, Move
+        >>> def trend(y):
+        ...     level = ab.sample("level", dist.Normal(0.0, 1.0))
+        ...     rises = ab.sample("rises", dist.Bernoulli(0.5))
+        ...     slope = ab.sample("slope", dist.Normal(0.0, 1.0)) if rises else 0.0
+        ...     ab.observe("y", dist.Normal(level + slope * jnp.arange(3.0), 0.5), y)
+        >>> def proposal(trace):  # a slope to begin with, if there is none
+        ...     if not trace["rises"]:
+        ...         ab.sample("u", dist.Normal(0.5, 0.5))
+        >>> def involution(trace, aux):  # with the slope comes a lower level, so that the line keeps its middle
+        ...     if trace["rises"]:
+        ...         slope = trace["slope"]
+        ...         return {"rises": 0, "level": trace["level"] + slope}, {"u": slope}
+        ...     return {"rises": 1, "level": trace["level"] - aux["u"], "slope": aux["u"]}, {}
+        >>> engine = InvolutiveMH([Move(proposal, involution, name="slope")])
+        >>> posterior = ab.infer(trend, np.array([0.1, 0.7, 1.2]), engine=engine, budget=30_000)
+        >>> abs(posterior.probability("rises")[1] - 0.5300) < 0.03
+        True
+    """
+
+    moves: Sequence[Move]
+    chains: int = 100
+    warmup: float = 0.2
+    between: int = 1
+
+    has_evidence: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_chains(self.chains, self.warmup)
+        moves = (self.moves,) if isinstance(self.moves, Move) else tuple(self.moves)
+        if not moves or not all(isinstance(move, Move) for move in moves):
+            raise TypeError(f"moves must be one or several Move(proposal, involution); got {self.moves!r}")
+        if self.between < 0:
+            raise ValueError(f"between must not be negative; got {self.between}")
+        object.__setattr__(self, "moves", moves)
+
+    def sample(self, session: Session) -> None:
+        runner, rng = session.runner, session.rng
+        number = min(self.chains, max(session.limits.budget // 10, 1))
+        state = starting_points(session, number)
+        jumps = [Jump(move, runner) for move in self.moves]
+        weights = np.array([move.weight for move in self.moves])
+        chains, scales = Chains(session, number, self.warmup, cost=1 + self.between), Scales()
+        while session.goes_on():
+            state = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state, rng)
+            if chains.warming_up:
+                scales.learn(state)
+            for _ in range(self.between):
+                state = single_site_step(runner, state, scales, _LOCAL_SHARE, rng)
+            chains.add(state)
+        chains.finish()
+        _report(jumps, session)
+
+
+def _report(jumps: Sequence[Jump], session: Session) -> None:
+    """Tell the log how often each move came about, and the user if one never did."""
+    for jump in jumps:
+        logger.info("move %r: %d of %d accepted", jump.move.name, jump.accepted, jump.tried)
+        if jump.tried and not jump.accepted:
+            session.notes.append(f"The move {jump.move.name!r} was tried {jump.tried:,} times and never accepted.")

@@ -1,0 +1,239 @@
+"""One step of reversible jump, for a population of executions.
+
+The move is applied, the program executed with x', and the move applied once more, from there: this gives γ(x'),
+q(a' | x') and h(h(x, a)), which must be (x, a). What is outside a support has no density, and is refused; everything
+else that does not fit is a fault of the move, and an error that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide import Path
+from anabranch.divide.simulate import Given
+from anabranch.divide.tree import Arrival
+from anabranch.engines.jacobian import Branch
+from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
+from anabranch.engines.markov import accepted
+from anabranch.engines.moves import Kernel, Move
+from anabranch.engines.traces import Key, Runner, Traces
+
+__all__ = ["Jump"]
+
+_TOLERANCE = 1e-6
+"""Relative difference of two numbers that should be the same."""
+_ROUNDING = 1e3 * np.finfo(float).eps
+"""Relative error of a number after the few steps that compute it."""
+
+
+@dataclass
+class _Application:
+    """A move applied to points (x, a), one in each row.
+
+    Attributes:
+        point: x and a.
+        log_q: log q(a | x).
+        image: (x', a') = h(x, a).
+        branches: the decision sequences of the move.
+        branch: the number of the one that each row took; -1 for rows that were left out.
+    """
+
+    point: Columns
+    log_q: np.ndarray
+    image: Columns
+    branches: list[Branch]
+    branch: np.ndarray
+
+    def add(self, branch: Branch, arrival: Arrival) -> None:
+        """Rows that took one decision sequence."""
+        members = arrival.batch.members
+        self.branch[members] = len(self.branches)
+        self.branches.append(branch)
+        for key, (values, log_probs) in arrival.scores().sites.items():
+            if not of_trace(key[0]):
+                self.point.put(key, members, values)
+                self.log_q[members] += log_probs
+        for name, term in branch.outputs.items():
+            values = arrival.over_members(term)
+            self.image.put((name, values.shape[1:]), members, values)
+
+
+class Jump:
+    """A move, with what is known of it on each path; `step` applies it to a population."""
+
+    def __init__(self, move: Move, runner: Runner) -> None:
+        self.move, self.runner = move, runner
+        self.tried = self.accepted = 0
+        self._kernels: dict[Any, Kernel] = {}
+
+    def step(self, state: Traces, rng: np.random.Generator) -> Traces:
+        """One step of each chain: the executions after it."""
+        n = len(state)
+        there = self._apply(state, Columns.of(state).given(), np.ones(n, bool), rng)
+        given = there.image.part(trace=True)
+        new = self.runner.execute(n, given.given(redraw_outside=True))
+        possible = self._has_the_trace(state, new, given) & (new.log_density > -np.inf)
+        back = self._apply(new, there.image.given(redraw_outside=True), possible, rng)
+        possible &= self._has_the_draws(new, there, back, possible)
+        log_ratio = np.full(n, -np.inf)
+        rows = np.flatnonzero(possible)
+        if len(rows):
+            log_jacobian = self._log_jacobian(state, there, back, rows)
+            log_ratio[rows] = (new.log_density + back.log_q - state.log_density - there.log_q)[rows] + log_jacobian
+        taken = accepted(log_ratio, rng)
+        self.tried, self.accepted = self.tried + n, self.accepted + int(taken.sum())
+        return state.replaced(taken, new)
+
+    def _apply(self, traces: Traces, given: Given, wanted: np.ndarray, rng: np.random.Generator) -> _Application:
+        """The move from some of the traces; auxiliary variables that are not given are drawn."""
+        n = len(traces)
+        out = _Application(Columns.of(traces), np.zeros(n), Columns(n), [], np.full(n, -1))
+        for path, rows in traces.by_path():
+            rows = rows[wanted[rows]]
+            if len(rows):
+                # Each path with a seed of its own: with one for all, chains on two paths would have the same draws.
+                for branch, arrival in self._kernel(path).send(given, rows, int(rng.integers(2**62))):
+                    out.add(branch, arrival)
+        return out
+
+    def _kernel(self, path: Path) -> Kernel:
+        if path.signature not in self._kernels:
+            self._kernels[path.signature] = Kernel(self.move, path, self.runner.program)
+        return self._kernels[path.signature]
+
+    # Whether (x', a') is a trace of the program and of the proposal -----------------------------------------------
+
+    def _has_the_trace(self, state: Traces, new: Traces, given: Columns) -> np.ndarray:
+        """The rows in which the program was executed with x', and not with something possible in its place."""
+        for path, rows in new.by_path():
+            for site in path.sites:
+                if site.discrete:
+                    self._check_whole((site.name, site.shape), given, rows)
+        possible = (new.path >= 0) & ~replaced(given, new)
+        for key, row in lacking(new, given, possible):
+            raise self._error(
+                f"leads from the path ({_path(state, row)}) to ({_path(new, row)}), and returns no value of the shape "
+                f"{key[1]} for it",
+                key,
+                "Return a trace with every site that the program meets",
+            )
+        for key, row in lacking(given, new, possible):
+            raise self._error(
+                f"leads from the path ({_path(state, row)}) to ({_path(new, row)}), which has no such site of the "
+                f"shape {key[1]}",
+                key,
+                "Return a trace with only the sites that the program meets",
+            )
+        return possible
+
+    def _has_the_draws(self, new: Traces, there: _Application, back: _Application, possible: np.ndarray) -> np.ndarray:
+        """The rows in which the proposal from x' can draw a'."""
+        given, drawn = there.image.part(trace=False), back.point.part(trace=False)
+        for number, branch in enumerate(back.branches):
+            for site in branch.recording.sites:
+                if site.discrete and not of_trace(site.name):
+                    self._check_whole((site.name, site.shape), given, np.flatnonzero(back.branch == number))
+        possible = possible & ~replaced(given, drawn)
+        for key, row in lacking(drawn, given, possible):
+            raise self._error(
+                f"cannot be undone from the path ({_path(new, row)}): its proposal draws the auxiliary variable there, "
+                f"of the shape {key[1]}, and the involution returns no value for it",
+                key,
+                "Return every auxiliary variable that the proposal draws given the new trace",
+            )
+        for key, row in lacking(given, drawn, possible):
+            raise self._error(
+                f"cannot be undone from the path ({_path(new, row)}): the involution returns the auxiliary variable, "
+                f"of the shape {key[1]}, and the proposal does not draw it there",
+                key,
+                "Return only the auxiliary variables that the proposal draws given the new trace",
+            )
+        return possible
+
+    def _check_whole(self, key: Key, given: Columns, rows: np.ndarray) -> None:
+        if key not in given.values:
+            return
+        values = given.values[key][rows][given.present[key][rows]]
+        broken = values != np.round(values)
+        if broken.any():
+            raise self._error(f"gives it the value {values[broken][0]:g}, and it is discrete", key, "Return an integer")
+
+    # Whether h is an involution ------------------------------------------------------------------------------------
+
+    @np.errstate(all="ignore")  # at the edge of a support, slopes are infinite
+    def _log_jacobian(self, state: Traces, there: _Application, back: _Application, rows: np.ndarray) -> np.ndarray:
+        """log |det ∂h| in the rows, once all is checked that can be."""
+        log_there, log_back, amplified = np.zeros((3, len(state)))
+        pairs = np.stack([there.branch, back.branch], axis=1)
+        for pair in np.unique(pairs[rows], axis=0):
+            members = rows[(pairs[rows] == pair).all(axis=1)]
+            start, goal = there.branches[pair[0]], back.branches[pair[1]]
+            self._check_size(start, goal, _path(state, members[0]))
+            log_there[members] = _log_det(start.jacobian(goal, there.point, members))
+            backwards = goal.jacobian(start, back.point, members)
+            log_back[members] = _log_det(backwards)
+            amplified[members] = np.abs(backwards).sum(axis=2).max(axis=1, initial=0.0)
+        # What the way back makes of the rounding of the values that it starts from.
+        rounding = _ROUNDING * amplified * back.point.largest()
+        # Where all digits are lost, as at the edge of a support, and the image has no volume, the move is refused.
+        checked = rows[(log_there[rows] != -np.inf) | np.isfinite(rounding[rows])]
+        self._check_return(state, there.point, back.image, checked, np.nan_to_num(rounding, posinf=np.inf))
+        self._check_product(state, log_there + log_back, checked[~(rounding[checked] >= _TOLERANCE)])
+        return log_there[rows]
+
+    def _check_size(self, start: Branch, goal: Branch, path: str) -> None:
+        if start.size != goal.size:
+            raise errors.EngineCannotRun(
+                f"the move {self.move.name!r} from the path ({path}): an involution must keep the number of continuous "
+                f"values: {start.size} went in, {goal.size} came out",
+                remedy="Draw one auxiliary number for each that is added, and return one for each that is taken away",
+            )
+
+    def _check_product(self, state: Traces, log_product: np.ndarray, rows: np.ndarray) -> None:
+        product = np.exp(log_product[rows])
+        broken = ~(np.abs(product - 1) < 1e-4)
+        if broken.any():
+            raise errors.EngineCannotRun(
+                f"the Jacobians of the move {self.move.name!r} there and back, from the path "
+                f"({_path(state, rows[broken][0])}), multiply to {product[broken][0]:.3g} instead of 1",
+                remedy="Compute the new values with jax.numpy, from what has a derivative there: no stop_gradient, no "
+                "rounding, no square root of zero",
+            )
+
+    def _check_return(
+        self, state: Traces, point: Columns, returned: Columns, rows: np.ndarray, rounding: np.ndarray
+    ) -> None:
+        asked = np.isin(np.arange(len(state)), rows)
+        for one, other, what in ((point, returned, "lacks it"), (returned, point, "has it, and (x, a) has not")):
+            for key, row in lacking(one, other, asked):
+                raise self._not_an_involution(f"h(h(x, a)) {what}", key, _path(state, row))
+        for key in returned.values:
+            ours = rows[returned.present[key][rows]]
+            before, after = point.values[key][ours], returned.values[key][ours]
+            slack = rounding[ours].reshape(-1, *[1] * len(key[1]))
+            broken = ~(np.abs(after - before) <= _TOLERANCE * (1 + np.abs(before)) + slack)
+            if broken.any():
+                text = f"h(h(x, a)) differs from (x, a) by {np.abs(after - before)[broken][0]:.2g}"
+                raise self._not_an_involution(text, key, _path(state, ours[np.argwhere(broken)[0, 0]]))
+
+    def _not_an_involution(self, what: str, key: Key, path: str) -> errors.EngineCannotRun:
+        return errors.EngineCannotRun(
+            f"{what}: the move {self.move.name!r}, from the path ({path}), is not an involution",
+            site=bare(key[0]),
+            remedy="Applied twice, it must give back the trace and the auxiliary variables that it was given",
+        )
+
+    def _error(self, what: str, key: Key, remedy: str) -> errors.EngineCannotRun:
+        return errors.EngineCannotRun(f"the move {self.move.name!r} {what}", site=bare(key[0]), remedy=remedy)
+
+
+def _path(traces: Traces, row: int) -> str:
+    return traces.paths[traces.path[row]].description
+
+
+def _log_det(matrices: np.ndarray) -> np.ndarray:
+    return np.linalg.slogdet(matrices)[1]

@@ -1,0 +1,239 @@
+"""A guide with parameters: a program in which each `numpyro.param` statement has become a site.
+
+The site of a parameter holds its unconstrained value φ and has a flat density, so that it adds nothing to log q. The
+guide is divided into its paths once, and executed with whatever value the parameters have by then; its density is
+compiled once per path, with the parameters among its coordinates, and so is ∇_φ log q(x; φ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.tree_util import tree_leaves
+from numpyro.distributions import biject_to, constraints
+from numpyro.primitives import Messenger
+
+from anabranch import errors
+from anabranch.divide import Division, Path
+from anabranch.divide.division import Restarted
+from anabranch.divide.graph import Node
+from anabranch.divide.internals import PathTracer, as_input, inside
+from anabranch.divide.recording import Program, Recording
+from anabranch.divide.simulate import Given
+from anabranch.engines.traces import Key, Runner, Traces
+from anabranch.engines.variational import centred
+
+__all__ = ["ParametrisedGuide", "parameter_of"]
+
+_PREFIX = "param "
+"""What the sites of parameters begin with, so that none has the name of a site of the program."""
+
+
+class _Flat(dist.Distribution):
+    """A density of one over all real arrays of a shape; what it draws is the initial value."""
+
+    arg_constraints = {"initial": constraints.real}  # noqa: RUF012
+    support = constraints.real
+
+    def __init__(self, initial: Any, *, validate_args: bool | None = None) -> None:
+        self.initial = initial
+        super().__init__(jnp.shape(initial), (), validate_args=validate_args)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        return jnp.broadcast_to(self.initial, (*sample_shape, *self.batch_shape))
+
+    def log_prob(self, value: Any) -> Any:
+        return jnp.zeros(jnp.shape(value))
+
+
+class _ParametersAsSites(Messenger):
+    """Turns each parameter that a guide asks for into a site with a flat density, and transforms its value."""
+
+    def __init__(self, guide: Callable[..., Any], transforms: dict[str, Any]) -> None:
+        super().__init__(guide)
+        self.transforms = transforms
+        self.__name__ = getattr(guide, "__name__", type(guide).__name__)
+
+    def __enter__(self) -> Any:
+        self.values: dict[str, Any] = {}
+        return super().__enter__()
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] != "param":
+            return
+        name = msg["name"]
+        if name in self.values:
+            msg["value"], msg["stop"] = self.values[name], True
+            return
+        transform = biject_to(msg["kwargs"].get("constraint", constraints.real))
+        self.transforms[name] = transform
+        msg.update(
+            type="sample", name=_PREFIX + name, fn=_Flat(_initial(name, msg["args"], transform)), args=(), kwargs={}
+        )
+
+    def postprocess_message(self, msg: dict[str, Any]) -> None:
+        name = parameter_of(msg["name"]) if msg["type"] == "sample" else None
+        if name is not None:
+            msg["value"] = self.values[name] = self.transforms[name](msg["value"])
+
+
+def _initial(name: str, given: tuple[Any, ...], transform: Any) -> np.ndarray:
+    """The initial value of a parameter, unconstrained."""
+    value = as_input(given[0]) if given and given[0] is not None else None
+    if value is None or isinstance(value, Node) or not np.issubdtype(np.asarray(value).dtype, np.number):
+        raise TypeError(f"parameter {name!r} of the guide needs a number or an array as its initial value, not random")
+    unconstrained = np.asarray(as_input(transform.inv(jnp.asarray(value, float))), float)
+    if not np.isfinite(unconstrained).all():
+        raise ValueError(f"parameter {name!r} of the guide has the initial value {value}, outside its constraint")
+    return unconstrained
+
+
+class ParametrisedGuide(Runner):
+    """Executes a guide at the present value of its parameters.
+
+    Attributes:
+        unconstrained: φ, an array for each parameter that an execution has met.
+        drawn: the last executions, the sites of parameters included.
+    """
+
+    def __init__(self, guide: Callable[..., Any], program: Program, seed: int) -> None:
+        self._transforms: dict[str, Any] = {}
+        function = _ParametersAsSites(guide, self._transforms)
+        super().__init__(Division(Program(function, program.args, program.kwargs, max_sites=program.max_sites)), seed)
+        self.unconstrained: dict[str, np.ndarray] = {}
+        self._seed, self._checked = seed, 0
+        self.drawn = Traces.empty([], 0)
+
+    @property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The parameters, as the guide sees them."""
+        with inside():
+            return {name: np.asarray(self._transforms[name](value)) for name, value in self.unconstrained.items()}
+
+    def execute(self, n: int, given: Given | None = None) -> Traces:
+        """Execute the guide n times; the sites of its parameters are not among those that it draws."""
+        values = {_PREFIX + name: np.broadcast_to(v, (n, *v.shape)) for name, v in self.unconstrained.items()}
+        try:
+            drawn = super().execute(n, Given(values))
+        except Restarted:  # the guide took another form, which it does once
+            super().__init__(self.division, self._seed)
+            self._checked = 0
+            drawn = super().execute(n, Given(values))
+        for path in self.paths[self._checked :]:
+            _check(path)
+        self._checked = len(self.paths)
+        for key in filter(_is_parameter, drawn.values):
+            self._meet(key, drawn.values[key][np.argmax(drawn.present[key])])
+        self.drawn = drawn
+        columns = (
+            {key: column[key] for key in column if not _is_parameter(key)}
+            for column in (drawn.values, drawn.log_probs, drawn.present)
+        )
+        return self._without_nan(Traces(drawn.paths, drawn.path, drawn.log_likelihood, *columns))
+
+    def gradient(self, f: np.ndarray) -> dict[str, np.ndarray]:
+        """(1/n) Σ_i ∇_φ log q(x_i; φ) (f_i − b_i) over the executions drawn last, for each parameter that some met.
+
+        b_i is the mean of f over the others that met the parameter.
+        """
+        scores: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for name, rows, score in self._scores():
+            scores.setdefault(name, []).append((rows, score))
+        out = {}
+        for name, parts in scores.items():
+            rows, score = (np.concatenate(column) for column in zip(*parts, strict=True))
+            if len(rows) > 1:
+                out[name] = np.tensordot(centred(f[rows]), score, 1) / len(f)
+        return out
+
+    def move(self, name: str, step: np.ndarray) -> None:
+        """Change a parameter."""
+        self.unconstrained[name] = self.unconstrained[name] + step
+        if not np.isfinite(self.unconstrained[name]).all():
+            raise errors.EngineCannotRun(
+                f"parameter {name!r} of the guide is no longer a number", remedy="Lower rate, or constrain it"
+            )
+
+    def _scores(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """∇_φ log q(x; φ) of the executions drawn last, by parameter: its name, their numbers, a row for each."""
+        for path, rows in self.drawn.by_path():
+            points = path.coordinates(self.drawn.named(path, rows))
+            # A draw at the very edge of a support has no coordinates.
+            finite = np.isfinite(points).all(axis=1)
+            gradient = path.differentiate(points[finite])[1]
+            for site in path.sites:
+                name = parameter_of(site.name)
+                if name is not None:
+                    yield name, rows[finite], gradient[:, site.columns].reshape(-1, *site.shape)
+
+    def _meet(self, key: Key, initial: np.ndarray) -> None:
+        name = key[0].removeprefix(_PREFIX)
+        if self.unconstrained.setdefault(name, initial).shape != key[1]:
+            raise errors.EngineCannotRun(
+                f"parameter {name!r} of the guide has one shape in one execution and another in another",
+                remedy="Give a parameter of each shape its own name",
+            )
+
+    def _without_nan(self, drawn: Traces) -> Traces:
+        for (name, _), values in drawn.values.items():
+            if np.isnan(values).any():
+                text = ", ".join(f"{name} = {np.round(value, 4)}" for name, value in self.parameters.items())
+                raise errors.EngineCannotRun(
+                    f"the guide draws NaN, at the parameters {text}",
+                    site=name,
+                    remedy="Give its parameters the constraints that they need, as in "
+                    'numpyro.param("scale", 1.0, constraint=constraints.positive), or lower rate',
+                )
+        return drawn
+
+
+def parameter_of(site: str) -> str | None:
+    """The name of the parameter that a site of the guide stands for, if it does."""
+    return site.removeprefix(_PREFIX) if site.startswith(_PREFIX) else None
+
+
+def _is_parameter(key: Key) -> bool:
+    return parameter_of(key[0]) is not None
+
+
+def _check(path: Path) -> None:
+    """Refuse a path of a guide whose density has no derivative by the parameters, or is not normalised."""
+    if not path.has_gradient:
+        raise errors.EngineCannotRun(
+            "the guide is run by the interpreter, so that its density cannot be differentiated",
+            where=path.recording.sites[0].where,
+            remedy="Write the guide with jax.numpy, or use BBVI, which makes its own",
+        )
+    for end in path.ends:
+        if isinstance(end, Recording):
+            _check_sites(end)
+            for statement in end.observations:
+                certain = isinstance(statement.distribution, dist.Delta)
+                raise errors.EngineCannotRun(
+                    "the guide puts all its mass into one point here"
+                    if certain
+                    else "the guide observes or weighs here",
+                    site=statement.name,
+                    where=statement.where,
+                    remedy="Let the guide draw from a density" if certain else "Let the guide only draw",
+                )
+
+
+def _check_sites(recording: Recording) -> None:
+    """Refuse a site whose support moves with the parameters: the score knows nothing of it."""
+    parameters = sum(1 << site.index for site in recording.sites if parameter_of(site.name) is not None)
+    for site in recording.sites:
+        with recording.trace.current():
+            bounds = [x for x in tree_leaves(site.distribution.support) if isinstance(x, PathTracer)]
+        if any(bound.sites & parameters for bound in bounds):
+            raise errors.EngineCannotRun(
+                "its support depends on the parameters of the guide, so that their gradient cannot be had from its "
+                "density",
+                site=site.name,
+                where=site.where,
+                remedy="Draw from a distribution with a fixed support, and let the parameters change its shape",
+            )

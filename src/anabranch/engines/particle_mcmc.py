@@ -1,0 +1,347 @@
+"""Particle MCMC: Markov chains whose proposals are particle filters (Andrieu, Doucet and Holenstein, 2010).
+
+- `PIMH`, particle independent Metropolis-Hastings: a filter's choice replaces the state with probability Ẑ'/Ẑ.
+- `ParticleGibbs`: a filter in which the state survives gives the next one (paper, section 7, "PG").
+- `IPMCMC`, interacting particle MCMC: some filters of a pool are conditional, and exchange their part with the free
+  ones by their evidence (Rainforth et al., 2016; paper, section 7, "IPMCMC").
+- `PMMH`, particle marginal Metropolis-Hastings: parameters move by themselves, weighed by a filter over the rest.
+
+All run several chains side by side, in one population of particles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide import Division
+from anabranch.divide.simulate import Given
+from anabranch.engines.markov import Chains, accepted, check_chains
+from anabranch.engines.particles import Filter, Swept, check_observations, picked
+from anabranch.engines.resampling import check_scheme
+from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.single_site import Scales, log_acceptance, propose
+from anabranch.engines.traces import Runner, Traces
+
+__all__ = ["IPMCMC", "PIMH", "PMMH", "ParticleGibbs"]
+
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class _ParticleChains(Sampler):
+    """What the four have in common."""
+
+    particles: int = 100
+    chains: int = 20
+    resampling: str = "multinomial"
+    threshold: float = 0.5
+    warmup: float = 0.2
+
+    has_evidence: ClassVar[bool] = False
+    sequential: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.particles < 2:
+            raise ValueError(f"particles must be at least 2; got {self.particles}")
+        check_chains(self.chains, self.warmup)
+        check_scheme(self.resampling, self.threshold)
+
+    def check(self, division: Division) -> None:
+        check_observations(type(self).__name__, division)
+
+    @property
+    def filter(self) -> Filter:
+        return Filter(self.particles, self.resampling, self.threshold)
+
+    def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[Swept, Traces]:
+        """Filters, and one particle of each; tried again for those in which no particle has any weight."""
+        swept = self.filter.sweep(session.runner, filters, session.rng, given)
+        state = swept.traces.take(picked(swept, session.rng))
+        for _ in range(_ATTEMPTS):
+            lost = state.log_density == -np.inf
+            if not lost.any():
+                return swept, state
+            again = self.filter.sweep(session.runner, filters, session.rng, given)
+            state = state.replaced(lost, again.traces.take(picked(again, session.rng)))
+            log_weights = np.where(lost[:, None], again.log_weights, swept.log_weights)
+            swept = replace(swept, log_weights=log_weights)
+        raise errors.EngineCannotRun(
+            f"in {_ATTEMPTS} filters of {self.particles} particles none could have produced the data",
+            remedy="Give it more particles, or use ab.DCC(), the default",
+        )
+
+
+@dataclass(frozen=True)
+class PIMH(_ParticleChains):
+    """Particle independent Metropolis-Hastings. Its filters are independent, and give the evidence.
+
+    Args:
+        particles: of a filter.
+        chains: that run side by side; errors come from how they differ.
+        resampling: "multinomial", "stratified" or "systematic".
+        threshold: the effective share of the particles below which they are resampled; 1: always.
+        warmup: the share of the budget whose states are not kept.
+
+    Example:
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.engines.PIMH(), budget=100_000)
+        >>> abs(posterior.log_evidence - -3.1495) < 4 * posterior.log_evidence_sd
+        True
+    """
+
+    has_evidence: ClassVar[bool] = True
+
+    def sample(self, session: Session) -> None:
+        swept, state = self.first(session, self.chains)
+        log_z, runs = swept.log_evidence, self.chains
+        session.collection.add_evidence(log_z, np.arange(self.chains))
+        chains = Chains(session, self.chains, self.warmup, self.particles)
+        while session.goes_on():
+            state, log_z, swept = self.step(session.runner, state, log_z, session.rng)
+            session.collection.add_evidence(swept.log_evidence, runs + np.arange(self.chains))
+            runs += self.chains
+            chains.add(state)
+        chains.finish()
+
+    def step(
+        self, runner: Runner, state: Traces, log_z: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Traces, np.ndarray, Swept]:
+        """One step of each chain: the executions after it with log Ẑ of their filters, and the filters proposed."""
+        swept = self.filter.sweep(runner, len(state), rng)
+        moved = accepted(swept.log_evidence - log_z, rng)
+        state = state.replaced(moved, swept.traces.take(picked(swept, rng)))
+        return state, np.where(moved, swept.log_evidence, log_z), swept
+
+
+@dataclass(frozen=True)
+class ParticleGibbs(_ParticleChains):
+    """Particle Gibbs: iterated conditional SMC.
+
+    Args:
+        particles: of a filter, the state among them.
+        chains: that run side by side; errors come from how they differ.
+        resampling: of the first filter; a conditional one resamples by the multinomial scheme.
+        threshold: the effective share of the particles below which they are resampled; 1: always.
+        warmup: the share of the budget whose states are not kept.
+        ancestor_sampling: whether the state may take another particle's past, which lets the beginning of a long
+            execution move; it costs an execution of each particle for each resampling.
+
+    Example:
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.engines.ParticleGibbs(), budget=100_000)
+        >>> mean, sd = posterior.expectation(lambda draw: "z1" in draw)
+        >>> abs(mean - 0.0769) < 5 * sd
+        True
+    """
+
+    ancestor_sampling: bool = False
+
+    def sample(self, session: Session) -> None:
+        _, state = self.first(session, self.chains)
+        chains = Chains(session, self.chains, self.warmup, self.particles)
+        while session.goes_on():
+            state = self.step(session.runner, state, session.rng)
+            chains.add(state)
+        chains.finish()
+
+    def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
+        """One step of each chain: the executions after it."""
+        conditional = replace(self.filter, ancestor_sampling=self.ancestor_sampling)
+        swept = conditional.conditional_sweep(runner, state, rng)
+        return swept.traces.take(picked(swept, rng))
+
+
+@dataclass(frozen=True)
+class IPMCMC(_ParticleChains):
+    """Interacting particle MCMC: pools of filters, some conditional, which exchange their parts by their evidence.
+
+    Args:
+        particles: of a filter.
+        chains: pools that run side by side; errors come from how they differ.
+        resampling: of the free filters; a conditional one resamples by the multinomial scheme.
+        threshold: the effective share of the particles below which they are resampled; 1: always.
+        warmup: the share of the budget whose states are not kept.
+        nodes: filters of a pool.
+        conditional: how many of them are conditional.
+
+    The free filters give the evidence.
+
+    Example:
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.engines.IPMCMC(), budget=100_000)
+        >>> abs(posterior.log_evidence - -3.1495) < 4 * posterior.log_evidence_sd
+        True
+    """
+
+    particles: int = 50
+    chains: int = 16
+    nodes: int = 8
+    conditional: int = 4
+
+    has_evidence: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.conditional < self.nodes:
+            raise ValueError(
+                f"conditional must be at least 1 and below nodes; got {self.conditional} of {self.nodes} nodes"
+            )
+
+    def sample(self, session: Session) -> None:
+        pools, free = self.chains, self.nodes - self.conditional
+        states = pools * self.conditional
+        _, state = self.first(session, states)
+        chains = Chains(session, states, self.warmup, self.particles * self.nodes // self.conditional)
+        runs = 0
+        while session.goes_on():
+            state, log_z = self.step(session.runner, state, session.rng)
+            session.collection.add_evidence(log_z.ravel(), runs + np.arange(pools * free))
+            runs += pools * free
+            chains.add(state, blocks=np.repeat(np.arange(pools), self.conditional))
+        chains.finish()
+
+    def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> tuple[Traces, np.ndarray]:
+        """One step of each pool: the executions of its conditional filters after it, and log Ẑ of the free ones."""
+        pools, nodes, led = len(state) // self.conditional, self.nodes, self.conditional
+        place = np.tile(np.arange(nodes), pools)
+        # A free filter has no reference; that of another stands in for it and is not used.
+        reference = np.repeat(np.arange(pools), nodes) * led + np.where(place < led, place, 0)
+        swept = self.filter.conditional_sweep(runner, state.take(reference), rng, place < led)
+        log_z = swept.log_evidence.reshape(pools, nodes)
+        chosen = _exchanged(log_z, led, rng)[:, :led].ravel()
+        return swept.traces.take(picked(swept, rng)[chosen]), log_z[:, led:]
+
+
+def _exchanged(log_z: np.ndarray, led: int, rng: np.random.Generator) -> np.ndarray:
+    """For each place of each pool the filter that takes it: in turn, a conditional place is given to its own filter or
+    to one of those that have no such place, in proportion to Ẑ."""
+    pools, nodes = log_z.shape
+    order = np.tile(np.arange(nodes), (pools, 1))
+    rows = np.arange(pools)
+    for place in range(led):
+        candidates = [place, *range(led, nodes)]
+        odds = np.take_along_axis(log_z, order[:, candidates], axis=1) + rng.gumbel(size=(pools, len(candidates)))
+        other = np.array(candidates)[odds.argmax(axis=1)]
+        order[rows, place], order[rows, other] = order[rows, other], order[rows, place]
+    return order + rows[:, None] * nodes
+
+
+@dataclass(frozen=True)
+class PMMH(_ParticleChains):
+    """Particle marginal Metropolis-Hastings: parameters move one at a time, by a filter over everything else.
+
+    Args:
+        particles: of a filter.
+        chains: that run side by side; errors come from how they differ.
+        resampling: "multinomial", "stratified" or "systematic".
+        threshold: the effective share of the particles below which they are resampled; 1: always.
+        warmup: the share of the budget whose states are not kept.
+        parameters: names of the sites that are parameters, which must not depend on the others; by default those that
+            come before the first observation.
+        local_share: the share of moves that are local; the others draw a parameter from its prior.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def walk(y):
+        ...     drift = ab.sample("drift", dist.Normal(0.0, 1.0))
+        ...     x = 0.0
+        ...     for t in range(len(y)):
+        ...         x = ab.sample(f"x{t}", dist.Normal(x + drift, 0.5))
+        ...         ab.observe(f"y{t}", dist.Normal(x, 0.5), y[t])
+        >>> engine = ab.engines.PMMH(parameters=["drift"])
+        >>> posterior = ab.infer(walk, [1.0, 2.0, 3.0], engine=engine, budget=100_000)
+        >>> mean, sd = posterior.expectation(lambda draw: draw["drift"])
+        >>> abs(mean - 0.84) < 0.1
+        True
+    """
+
+    parameters: Sequence[str] | None = None
+    local_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.parameters, str):
+            raise TypeError(f"parameters must be a list of names; write [{self.parameters!r}]")
+        if not 0 <= self.local_share <= 1:
+            raise ValueError(f"local_share must be between 0 and 1; got {self.local_share}")
+
+    def check(self, division: Division) -> None:
+        super().check(division)
+        names = {name for path in division for name in path.addresses}
+        for name in self.parameters or ():
+            if name not in names:
+                raise errors.EngineCannotRun(
+                    f"PMMH is to move {name!r}, which is no site of {division.program.name}",
+                    remedy=f"Its sites are: {', '.join(sorted(names)[:20])}",
+                )
+
+    def sample(self, session: Session) -> None:
+        _, state = self.first(session, self.chains)
+        swept, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
+        log_z = swept.log_evidence
+        chains, scales = Chains(session, self.chains, self.warmup, self.particles), Scales()
+        while session.goes_on():
+            if chains.warming_up:
+                scales.learn(state)
+            state, log_z = self.step(session.runner, state, log_z, scales, session.rng)
+            chains.add(state)
+        chains.finish()
+
+    def step(
+        self, runner: Runner, state: Traces, log_z: np.ndarray, scales: Scales, rng: np.random.Generator
+    ) -> tuple[Traces, np.ndarray]:
+        """One step of each chain: the executions after it, with log Ẑ given their parameters."""
+        now = replace(self._marginal(state), log_likelihood=log_z)
+        proposal = propose(now, runner, scales, self.local_share, rng)
+        arrivals = runner.send(len(state), proposal.given)
+        new = self._marginal(runner.traces(arrivals, len(state)))
+        swept = self.filter.sweep(runner, len(state), rng, self._repeated(new))
+        self._check_marginal(new, swept)
+        new = replace(new, log_likelihood=np.where(new.path >= 0, swept.log_evidence, -np.inf))
+        moved = accepted(log_acceptance(runner, now, new, proposal, arrivals), rng)
+        state = state.replaced(moved, swept.traces.take(picked(swept, rng)))
+        return state, np.where(moved, swept.log_evidence, log_z)
+
+    def _marginal(self, traces: Traces) -> Traces:
+        """The executions with their parameters alone."""
+        if self.parameters is not None:
+            kept = [key for key in traces.values if key[0] in self.parameters]
+            columns = [{key: c[key] for key in kept} for c in (traces.values, traces.log_probs, traces.present)]
+            return Traces(traces.paths, traces.path, traces.log_likelihood, *columns)
+        out = Traces(traces.paths, traces.path, traces.log_likelihood)
+        for path, rows in traces.by_path():
+            observations = path.recording.observations
+            first = observations[0].preceding if observations else len(path.recording.sites)
+            for site in path.recording.sites[:first]:
+                key = site.name, site.shape
+                out.put(key, rows, traces.values[key][rows], traces.log_probs[key][rows])
+        return out
+
+    def _repeated(self, marginal: Traces) -> Given:
+        """To run a filter with each of these parameters."""
+        n = self.particles
+        values = {key: np.repeat(column, n, axis=0) for key, column in marginal.values.items()}
+        return Given(values, {key: np.repeat(mask, n) for key, mask in marginal.present.items()})
+
+    def _check_marginal(self, marginal: Traces, swept: Swept) -> None:
+        """The density of the parameters must be the same whatever the rest of the execution is."""
+        usable = (swept.log_weights > -np.inf).ravel() & np.repeat(marginal.path >= 0, self.particles)
+        for key, log_probs in marginal.log_probs.items():
+            rows = usable & np.repeat(marginal.present[key], self.particles)
+            expected = np.repeat(log_probs, self.particles)[rows]
+            actual = swept.traces.log_probs.get(key, np.zeros(len(rows)))[rows]
+            met = swept.traces.present.get(key, np.zeros(len(rows), bool))[rows]
+            if not (met.all() and np.allclose(actual, expected, rtol=1e-8, atol=1e-8)):
+                raise errors.EngineCannotRun(
+                    f"the density of the parameter {key[0]!r} depends on sites that are not parameters",
+                    site=key[0],
+                    remedy="Name those as parameters, too, or use ParticleGibbs, which needs none",
+                )

@@ -1,0 +1,226 @@
+"""The pathwise gradient of the bound: draws of the guide move with its parameters.
+
+With x = T(ε; φ) and noise ε that does not depend on φ, the bound is L = E_ε[f(T(ε; φ))], so that
+
+    ∇L = E[∇_φ f(T(ε; φ); φ)]        (Kingma and Welling, 2014; Rezende, Mohamed and Wierstra, 2014),
+
+in which the derivative of log q by φ itself has the mean zero and is left out: what remains vanishes, with its noise,
+where the guide is the posterior (Roeder, Wu and Duvenaud, Sticking the Landing, 2017).
+
+How x moves with φ follows from its distribution function F(x; η) alone, by dx/dη = −(∂F/∂η)/q(x) (Figurnov, Mohamed and
+Mnih, Implicit Reparameterization Gradients, 2018); of a transformed distribution and of a multivariate normal, from the
+noise. Discrete sites z do not move. They keep their score: (f − b) ∇ log q(z) is added (Schulman, Heess, Weber and
+Abbeel, Gradient Estimation Using Stochastic Computation Graphs, 2015).
+
+The density of the program must be smooth in what the guide draws. Where a branch depends on a real quantity, what the
+bound gains at its edge would be missing, and the engine refuses. It does not see a jump that `jnp.where` or `floor`
+makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+
+from anabranch import errors
+from anabranch.divide import Path
+from anabranch.divide.compiled import in_blocks
+from anabranch.divide.graph import Node, Step, alias
+from anabranch.divide.internals import as_input
+from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.recording import Recording, Site
+from anabranch.engines.parametrised import ParametrisedGuide, parameter_of
+from anabranch.engines.traces import Traces
+from anabranch.engines.variational import centred
+
+__all__ = ["Pathwise", "check_smooth"]
+
+_BLOCK = 64
+_BY_SCORE = (
+    'Use SVI(guide, estimator="score"), which needs no derivative of the program; or BBVI, or ImportanceSampling'
+)
+
+
+class Pathwise:
+    """The pathwise gradient for a guide, compiled for each pair of a path of the guide and one of the program."""
+
+    def __init__(self, guide: ParametrisedGuide) -> None:
+        self.guide = guide
+        self._pairs: dict[tuple[Any, Any], _Pair] = {}
+
+    def gradient(self, traces: Traces, f: np.ndarray) -> dict[str, np.ndarray]:
+        """The mean over the executions that the guide drew last, with f = log γ − log q, and the program executed."""
+        if (f == -np.inf).any():
+            raise errors.EngineCannotRun("the program has density zero where the guide goes", remedy=_BY_SCORE)
+        drawn, signal = self.guide.drawn, centred(f)
+        out = {name: np.zeros(value.shape) for name, value in self.guide.unconstrained.items()}
+        for path, rows in drawn.by_path():
+            for number in np.unique(traces.path[rows]):
+                pair = self._pair(path, traces.paths[number])
+                both = rows[traces.path[rows] == number]
+                gradient = pair.gradient(drawn.named(path, both), signal[both], self.guide.unconstrained)
+                for name, part in gradient.items():
+                    out[name] += part / len(f)
+        return out
+
+    def _pair(self, guide: Path, program: Path) -> _Pair:
+        key = guide.signature, program.signature
+        if key not in self._pairs:
+            check_smooth([guide], "guide")
+            check_smooth([program], "program")
+            self._pairs[key] = _Pair(guide.recording, program.recording)
+        return self._pairs[key]
+
+
+class _Pair:
+    """f + (f − b) log q(z) of one execution, as a function of the parameters and of what was drawn."""
+
+    def __init__(self, guide: Recording, program: Recording) -> None:
+        self.guide, self.program = guide, program
+        self.parameters = {name: site for site in guide.sites if (name := parameter_of(site.name)) is not None}
+        self.drawn = {site.name: site for site in guide.sites if parameter_of(site.name) is None}
+        _check_same_sites(self.drawn, program)
+        self.sources: dict[Node, Step] = {}
+        with guide.trace.current():
+            self.inputs = {name: self._moving(site) for name, site in self.drawn.items()}
+        self.log_q = [as_input(guide.log_prob(site)) for site in self.drawn.values()]
+        self.log_q_discrete = [as_input(guide.log_prob(site)) for site in self.drawn.values() if site.discrete]
+        self.log_density = [as_input(program.log_prob(site)) for site in program.sites]
+        self.log_density += [as_input(program.log_likelihood(o)) for o in program.observations]
+
+    def gradient(
+        self, values: dict[str, np.ndarray], signal: np.ndarray, unconstrained: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """The sum over executions, by parameter."""
+        rows = np.column_stack([signal, *(values[name].reshape(len(signal), -1) for name in self.drawn)])
+        phi = np.concatenate([unconstrained[name].reshape(-1) for name in self.parameters])
+        try:
+            [gradient] = in_blocks(self._compiled, _BLOCK, rows, phi)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise errors.EngineCannotRun(f"the bound cannot be differentiated: {error}", remedy=_BY_SCORE) from error
+        parts = _split(gradient.sum(axis=0), [site.shape for site in self.parameters.values()])
+        return dict(zip(self.parameters, parts, strict=True))
+
+    def _moving(self, site: Site) -> Node:
+        """Record how the value of a site moves with the parameters; the node of what was drawn comes out."""
+        drawn = self.guide.trace.input(site.shape, np.int64 if site.discrete else np.float64)
+        value = drawn if site.discrete else _moving(site.distribution, drawn, site)
+        self.sources[site.outputs[0]] = alias(site.outputs[0], as_input(value))
+        assert drawn.node is not None
+        return drawn.node
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        derivative = jax.grad(self._objective, argnums=1)
+        return jax.jit(jax.vmap(lambda row, phi: (derivative(row, phi),), in_axes=(0, None)))
+
+    def _objective(self, row: Any, phi: Any) -> Any:
+        shapes = [site.shape for site in self.parameters.values()]
+        nodes = [site.outputs[0] for site in self.parameters.values()]
+        parameters = dict(zip(nodes, _split(phi, shapes), strict=True))
+        fixed = dict(zip(nodes, _split(lax.stop_gradient(phi), shapes), strict=True))
+        moving = _evaluated(
+            self.guide, [*self._values, *self.log_q_discrete], parameters | self._drawn(row), self.sources
+        )
+        values = {node: moving[node] for node in self._values}
+        log_q = _evaluated(self.guide, self.log_q, fixed | values).total(self.log_q)
+        by_program = {site.outputs[0]: values[self.drawn[site.name].outputs[0]] for site in self.program.sites}
+        log_density = _evaluated(self.program, self.log_density, by_program).total(self.log_density)
+        return log_density - log_q + row[0] * moving.total(self.log_q_discrete)
+
+    @property
+    def _values(self) -> list[Node]:
+        return [site.outputs[0] for site in self.drawn.values()]
+
+    def _drawn(self, row: Any) -> dict[Node, Any]:
+        """What was drawn, by the nodes of the inputs."""
+        parts = _split(row[1:], [site.shape for site in self.drawn.values()])
+        return {
+            self.inputs[site.name]: jnp.round(part).astype(np.int64) if site.discrete else part
+            for site, part in zip(self.drawn.values(), parts, strict=True)
+        }
+
+
+def _evaluated(
+    recording: Recording, nodes: Sequence[Any], have: dict[Node, Any], sources: dict[Node, Step] | None = None
+) -> Lanes:
+    """Nodes of a recording, by JAX, from those that are known."""
+    lanes, graph = Lanes(), recording.trace.graph
+    lanes.values.update(have)
+    steps: list[Any] = graph.schedule(nodes, have, sources)
+    lanes.run(plan(graph, steps))
+    return lanes
+
+
+def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
+    """A value that is what was drawn, and that moves with the parameters of the distribution as its draws do."""
+    while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
+        distribution = distribution.base_dist
+    if isinstance(distribution, dist.TransformedDistribution):
+        inner = drawn
+        for transform in reversed(distribution.transforms):
+            inner = transform.inv(inner)
+        value = _moving(distribution.base_dist, lax.stop_gradient(inner), site)
+        for transform in distribution.transforms:
+            value = transform(value)
+        return value
+    if isinstance(distribution, dist.MultivariateNormal):
+        root = distribution.scale_tril
+        noise = solve_triangular(root, (drawn - distribution.loc)[..., None], lower=True)
+        return distribution.loc + jnp.squeeze(root @ lax.stop_gradient(noise), -1)
+    try:
+        below = distribution.cdf(drawn)
+    except NotImplementedError:
+        raise errors.EngineCannotRun(
+            f"{type(distribution).__name__} has no distribution function, so it is not known how its draws move with "
+            "the parameters",
+            site=site.name,
+            where=site.where,
+            remedy=_BY_SCORE,
+        ) from None
+    return drawn - (below - lax.stop_gradient(below)) * lax.stop_gradient(jnp.exp(-distribution.log_prob(drawn)))
+
+
+def check_smooth(paths: Iterable[Path], what: str) -> None:
+    """Refuse a path whose density has no gradient, or has edges."""
+    for path in paths:
+        recording = path.recording
+        if not path.has_gradient:
+            raise errors.EngineCannotRun(
+                f"the path ({path.description}) of the {what} is run by the interpreter, and has no gradient",
+                where=recording.sites[0].where,
+                remedy=_BY_SCORE,
+            )
+        for decision in recording.decisions:
+            if decision.node is not None:
+                raise errors.EngineCannotRun(
+                    f"a branch of the {what} depends on a real quantity ({decision.text}), and the pathwise gradient "
+                    "does not see its edge",
+                    where=decision.where,
+                    remedy=_BY_SCORE,
+                )
+
+
+def _check_same_sites(drawn: dict[str, Site], program: Recording) -> None:
+    for site in program.sites:
+        if site.name not in drawn:
+            raise errors.EngineCannotRun(
+                "the guide does not draw it, and draws of the prior do not move with the parameters",
+                site=site.name,
+                where=site.where,
+                remedy=f"Let the guide draw every site. {_BY_SCORE}",
+            )
+
+
+def _split(row: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """The parts of a row, each in its shape."""
+    ends = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
+    return [row[start:end].reshape(shape) for start, end, shape in zip(ends, ends[1:], shapes, strict=False)]

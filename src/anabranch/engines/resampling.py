@@ -1,0 +1,50 @@
+"""Resampling: which particle each of the next ones descends from (Douc, Cappé and Moulines, 2005)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["SCHEMES", "check_scheme", "effective_sizes", "resampled"]
+
+SCHEMES = ("multinomial", "stratified", "systematic")
+
+
+def check_scheme(resampling: str, threshold: float) -> None:
+    """Refuse a scheme that does not exist, and a threshold that is no share."""
+    if resampling not in SCHEMES:
+        raise ValueError(f"resampling must be one of {', '.join(SCHEMES)}; got {resampling!r}")
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold must be a share of the particles, between 0 and 1; got {threshold}")
+
+
+def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) -> np.ndarray:
+    """For each row of weights (R, N) the numbers of N ancestors, each in proportion to its weight.
+
+    A row without any weight keeps its particles.
+
+    Example:
+        >>> resampled(np.log([[0.0001, 0.5, 0.4999]]), "systematic", np.random.default_rng(0)).tolist()
+        [[1, 1, 2]]
+    """
+    rows, n = log_weights.shape
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 1.0)
+    ends = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
+    ends[:, -1] = 1.0
+    if scheme == "multinomial":
+        places = rng.random((rows, n))  # not in order: one of them may be replaced by a reference
+    else:
+        shift = rng.random((rows, n if scheme == "stratified" else 1))
+        places = (np.arange(n) + shift) / n
+    # All rows at once: row r has its weights between r and r + 1.
+    offset = np.arange(rows)[:, None]
+    found = np.searchsorted((ends + offset).ravel(), (places + offset).ravel(), side="right").reshape(rows, n)
+    return np.minimum(found - offset * n, n - 1)
+
+
+def effective_sizes(log_weights: np.ndarray) -> np.ndarray:
+    """(Σ w)²/Σ w² of each row; zero for one without any weight."""
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 0.0)
+    squares = (weights**2).sum(axis=1)
+    return np.where(squares > 0, weights.sum(axis=1) ** 2 / np.where(squares > 0, squares, 1.0), 0.0)

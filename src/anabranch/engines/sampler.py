@@ -1,0 +1,150 @@
+"""What all engines have in common: a run of one of them, from the first execution to the posterior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import numpyro.distributions as dist
+
+from anabranch import errors
+from anabranch.combine import Posterior, Run
+from anabranch.divide import Division
+from anabranch.divide.division import Restarted
+from anabranch.divide.interpret import Execution
+from anabranch.divide.recording import Recording
+from anabranch.engines.collection import Collection
+from anabranch.engines.traces import Runner
+from anabranch.limits import Limits
+from anabranch.report.progress import Progress, Status
+
+__all__ = ["Sampler", "Session", "recordings_of"]
+
+_RESTARTS = 5
+
+
+class Session:
+    """One run of an engine: what executes the program, what was drawn, and what is left of the limits."""
+
+    def __init__(self, engine: Sampler, division: Division, limits: Limits, seed: int, progress: Progress) -> None:
+        self.engine, self.division, self.limits, self.seed, self.progress = engine, division, limits, seed, progress
+        self.runner = Runner(division, seed)
+        self.collection = Collection(type(engine).__name__, seed, weighted=engine.weighted)
+        self.rng = np.random.default_rng([seed, 13])
+        self.notes: list[str] = []
+        self.stopped = ""
+
+    @property
+    def left(self) -> int:
+        """Executions that are left of the budget, at least one."""
+        return max(self.limits.budget - self.runner.evaluations, 1)
+
+    @property
+    def progressed(self) -> float:
+        """Which share of the budget or of the time, whichever is larger, is over."""
+        limits = self.limits
+        of_time = 0.0 if limits.seconds is None else limits.elapsed / limits.seconds
+        return max(self.runner.evaluations / limits.budget, of_time)
+
+    def goes_on(self) -> bool:
+        """Whether there is anything left to do; tells the progress display how far it has come."""
+        log_z, sd = self.collection.evidence() if self.engine.has_evidence else (None, None)
+        evaluations = self.runner.evaluations
+        self.progress.update(Status(len(self.runner.paths), len(self.collection.masses), log_z, sd, evaluations,
+                                    self.limits.budget))  # fmt: skip
+        self.stopped = self.limits.exceeded(evaluations) or self._is_settled(sd)
+        return not self.stopped
+
+    def _is_settled(self, log_evidence_sd: float | None) -> str:
+        tolerance = self.limits.tolerance
+        if tolerance is None or log_evidence_sd is None or not self.engine.independent:
+            return ""
+        if not (self.collection.counts.sum() >= 1_000 and log_evidence_sd < tolerance):
+            return ""
+        if self.collection.weights()[1].max(initial=0.0) > tolerance:
+            return ""
+        return f"log Z and the weights of the paths are known to {tolerance:g}."
+
+    def posterior(self) -> Posterior:
+        """What is known by now."""
+        collection, notes = self.collection, list(self.notes)
+        if collection.beyond:
+            notes.append(
+                f"{collection.beyond:,} of {collection.executions:,} executions had more sites than max_sites, and "
+                "count as impossible. Raise max_sites."
+            )
+        solutions, evidence = collection.solutions(self.engine.has_evidence)
+        evaluations = self.runner.evaluations
+        run = Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, notes=tuple(notes),
+                  settings=repr(self.engine))  # fmt: skip
+        return Posterior(self.division.program, solutions, run, evidence)
+
+
+class Sampler(ABC):
+    """An engine that draws whole executions: `check` says whether it can run a program, `sample` does it."""
+
+    has_evidence: ClassVar[bool] = True
+    """Whether the weights of the executions are those of the evidence."""
+    independent: ClassVar[bool] = False
+    """Whether the run may end once the error, which is that of independent draws, is small enough."""
+    weighted: ClassVar[bool] = False
+    """Whether the executions are independent draws with weights."""
+    sequential: ClassVar[bool] = False
+    """Whether executions must be able to stop at an observation."""
+
+    @property
+    def executions(self) -> int:
+        """Executions that show what the program is like, before the engine begins."""
+        return 100
+
+    def check(self, division: Division) -> None:
+        """Raise `EngineCannotRun` if the engine does not suit the program."""
+        return None
+
+    @abstractmethod
+    def sample(self, session: Session) -> None:
+        """Draw executions into the session's collection, for as long as it goes on."""
+
+    def posterior(self, session: Session) -> Posterior:
+        """What the session's draws say."""
+        return session.posterior()
+
+    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
+        """Infer, until a limit is reached."""
+        self._check_priors(division)
+        self.check(division)
+        for _ in range(_RESTARTS):
+            session = Session(self, division.sequential() if self.sequential else division, limits, seed, progress)
+            try:
+                self.sample(session)
+            except Restarted:
+                continue
+            except KeyboardInterrupt:
+                if session.collection.is_empty:
+                    raise
+                session.stopped = "It was interrupted; what had been computed by then is kept."
+            return self.posterior(session)
+        raise AssertionError("a division changes its form at most twice")
+
+    def _check_priors(self, division: Division) -> None:
+        for recording in recordings_of(division):
+            for site in recording.sites:
+                distribution = site.distribution
+                while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
+                    distribution = distribution.base_dist
+                if isinstance(distribution, dist.ImproperUniform):
+                    raise errors.EngineCannotRun(
+                        f"{type(self).__name__} draws from the prior, and {type(distribution).__name__} has no draws",
+                        site=site.name,
+                        where=site.where,
+                        remedy="Give the site a proper prior, or use ab.DCC(), the default",
+                    )
+
+
+def recordings_of(division: Division) -> Iterator[Recording]:
+    """The decision sequences found so far."""
+    for path in division:
+        for end in path.ends:
+            yield end.recording if isinstance(end, Execution) else end

@@ -1,0 +1,313 @@
+"""Metropolis-Hastings on traces, one site at a time (paper, sections 3.2 and 7: LMH and RMH).
+
+Lightweight MH (Wingate, Stuhlmueller and Goodman, 2011) chooses one of the |x| sites of an execution, draws its value
+anew, and executes the program with all other values, as far as they are met and fit; sites that appear are drawn from
+the prior (F, fresh), sites that vanish, or that cannot keep their value, are dropped (S, stale). With
+
+    α = γ(x')/γ(x) · |x|/|x'| · Π_{s ∈ S} f_s(x_s) / Π_{s ∈ F} f_s(x'_s) · q_i(x_i | x'_i)/q_i(x'_i | x_i)
+
+the move leaves the posterior unchanged. A site in both executions that had to be drawn anew has to be so on the way
+back, too: if its new value would have been kept there, the move cannot be undone, and is refused.
+
+Random-walk MH chooses between that and a local move of the value: normal, in the site's unconstrained coordinates, for
+reals, and a step for whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from anabranch.combine import Posterior
+from anabranch.divide.division import Executions
+from anabranch.divide.fitting import can_have, log_jacobian
+from anabranch.divide.simulate import Given
+from anabranch.engines.centred import centred_posterior
+from anabranch.engines.markov import Chains, accepted, check_chains, starting_points
+from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.traces import Key, Runner, Traces
+
+__all__ = ["LightweightMH", "RandomWalkMH", "Scales", "log_acceptance", "propose", "single_site_step"]
+
+_WIDEST, _NARROWEST = 0.5, -2.5
+"""Powers of ten between which the size of a local step is drawn, in units of the prior's standard deviation."""
+
+
+@dataclass(frozen=True)
+class LightweightMH(Sampler):
+    """Lightweight Metropolis-Hastings: one site at a time, proposed from its prior.
+
+    Args:
+        chains: that run side by side; errors come from how they differ.
+        warmup: the share of the budget whose states are not kept.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def coin(heads):
+        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
+        ...     ab.observe("heads", dist.Binomial(10, p), heads)
+        >>> posterior = ab.infer(coin, 9, engine=ab.engines.LightweightMH(), budget=50_000)
+        >>> abs(posterior.probability("fair")[1] - 0.0970) < 0.02
+        True
+    """
+
+    chains: int = 100
+    warmup: float = 0.2
+
+    has_evidence: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_chains(self.chains, self.warmup)
+
+    def sample(self, session: Session) -> None:
+        run_chains(session, self.chains, self.warmup, local_share=0.0)
+
+
+@dataclass(frozen=True)
+class RandomWalkMH(Sampler):
+    """Random-walk Metropolis-Hastings: one site at a time, from its prior or by a local move.
+
+    Args:
+        chains: that run side by side; errors come from how they differ.
+        warmup: the share of the budget whose states are not kept.
+        local_share: the share of local moves.
+        importance_samples: of the budget, the share that is spent on importance samples around the states of the
+            chains; they give an evidence, which chains alone do not (paper, section 7).
+
+    Example:
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> engine = ab.engines.RandomWalkMH(importance_samples=0.5)
+        >>> posterior = ab.infer(programs.branching, 2.0, engine=engine, budget=50_000)
+        >>> abs(posterior.log_evidence - -3.1495) < 0.1
+        True
+    """
+
+    chains: int = 100
+    warmup: float = 0.2
+    local_share: float = 0.5
+    importance_samples: float = 0.0
+
+    has_evidence: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_chains(self.chains, self.warmup)
+        if not 0 <= self.local_share <= 1:
+            raise ValueError(f"local_share must be between 0 and 1; got {self.local_share}")
+        if not 0 <= self.importance_samples < 1:
+            raise ValueError(f"importance_samples must be a share, from 0 to below 1; got {self.importance_samples}")
+
+    def sample(self, session: Session) -> None:
+        run_chains(session, self.chains, self.warmup, self.local_share, until=1 - self.importance_samples)
+
+    def posterior(self, session: Session) -> Posterior:
+        return centred_posterior(session) if self.importance_samples else session.posterior()
+
+
+def run_chains(session: Session, number: int, warmup: float, local_share: float, until: float = 1.0) -> None:
+    """Chains, until the session ends, or until a share of it is over."""
+    number = min(number, max(session.limits.budget // 10, 1))
+    state = starting_points(session, number)
+    chains, scales = Chains(session, number, warmup * until, cost=1), Scales()
+    while session.goes_on() and (session.progressed < until or not chains.steps):
+        if chains.warming_up:
+            scales.learn(state)
+        state = single_site_step(session.runner, state, scales, local_share, session.rng)
+        chains.add(state)
+    chains.finish()
+
+
+class Scales:
+    """How large local moves of each site are: the spread of its coordinates over the executions of the warm-up."""
+
+    def __init__(self) -> None:
+        self.known: dict[Key, np.ndarray] = {}
+
+    def learn(self, traces: Traces) -> None:
+        """Learn of sites not met before, from executions that have them."""
+        if all(key in self.known for key in traces.values):
+            return
+        for path, rows in traces.by_path():
+            if all((site.name, site.shape) in self.known for site in path.sites if not site.discrete):
+                continue
+            points = path.coordinates(traces.named(path, rows))
+            for site in path.sites:
+                if not site.discrete and (site.name, site.shape) not in self.known and len(rows) > 1:
+                    spread = np.nanstd(np.where(np.isfinite(points), points, np.nan)[:, site.columns], axis=0)
+                    self.known[site.name, site.shape] = np.where(spread > 0, spread, 1.0)
+
+    def of(self, key: Key, size: int) -> np.ndarray:
+        """The spread of each of the coordinates of a site; one where nothing is known."""
+        known = self.known.get(key)
+        return known if known is not None and len(known) == size else np.ones(size)
+
+
+# One step -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Proposal:
+    """The values to execute the program with, and what was changed.
+
+    `chosen` is the site of each execution, a number in `keys`; `from_prior` says for which it is drawn anew, `steps`
+    how it moves in the others if it is real.
+    """
+
+    keys: list[Key]
+    chosen: np.ndarray
+    from_prior: np.ndarray
+    values: dict[Key, np.ndarray]
+    present: dict[Key, np.ndarray]
+    steps: dict[Key, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def given(self) -> Given:
+        """To execute the program with it."""
+        return Given(self.values, self.present, self.steps, redraw_outside=True)
+
+
+def single_site_step(
+    runner: Runner, state: Traces, scales: Scales, local_share: float, rng: np.random.Generator
+) -> Traces:
+    """One step of each chain: the executions after it."""
+    proposal = propose(state, runner, scales, local_share, rng)
+    arrivals = runner.send(len(state), proposal.given)
+    new = runner.traces(arrivals, len(state))
+    return state.replaced(accepted(log_acceptance(runner, state, new, proposal, arrivals), rng), new)
+
+
+def log_acceptance(
+    runner: Runner, state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]
+) -> np.ndarray:
+    """log α of each move; minus infinity for those that cannot be."""
+    log_ratio, refused = _log_ratio(state, new, proposal)
+    log_ratio += _log_jacobians(state, new, proposal, arrivals)
+    refused |= _cannot_be_undone(runner, state, new, proposal, ~refused)
+    return np.where(refused, -np.inf, log_ratio)
+
+
+def propose(state: Traces, runner: Runner, scales: Scales, local_share: float, rng: np.random.Generator) -> Proposal:
+    """A change of one site of each execution, any of them with the same probability."""
+    n, keys = len(state), sorted(state.present)
+    present = np.array([state.present[key] for key in keys]).reshape(len(keys), n)
+    rank = (rng.random(n) * present.sum(axis=0)).astype(int)
+    chosen = (present.cumsum(axis=0) > rank).argmax(axis=0)
+    from_prior = rng.random(n) >= local_share
+    proposal = Proposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
+    for number in np.unique(chosen):
+        key, mine = keys[number], chosen == number
+        drawn = mine & from_prior
+        proposal.present[key] = state.present[key] & ~drawn
+        local = np.flatnonzero(mine & ~from_prior)
+        if len(local):
+            _move(proposal, key, local, runner, scales, rng)
+    return proposal
+
+
+def _move(
+    proposal: Proposal, key: Key, rows: np.ndarray, runner: Runner, scales: Scales, rng: np.random.Generator
+) -> None:
+    """A local move of one site in some rows."""
+    site = runner.site(key)
+    n = len(proposal.chosen)
+    if site.discrete:
+        values = proposal.values[key] = proposal.values[key].copy()
+        flat = values.reshape(n, -1)
+        if flat.shape[1]:
+            entry = rng.integers(flat.shape[1], size=len(rows))
+            flat[rows, entry] += _whole_steps(len(rows), rng)
+        return
+    size = int(np.prod(site.unconstrained_shape))
+    width = 10.0 ** rng.uniform(_NARROWEST, _WIDEST, (len(rows), 1)) * scales.of(key, size)
+    one = np.arange(size) == rng.integers(max(size, 1), size=(len(rows), 1))
+    moves = width * rng.standard_normal((len(rows), size)) * (one | (rng.random((len(rows), 1)) < 0.5))
+    steps = np.zeros((n, *site.unconstrained_shape))
+    steps[rows] = moves.reshape(-1, *site.unconstrained_shape)
+    proposal.steps[key] = steps
+
+
+def _whole_steps(n: int, rng: np.random.Generator) -> np.ndarray:
+    """One or a few up or down mostly, of many at times; up as often as down."""
+    return rng.choice([-1, 1], n) * rng.geometric(10.0 ** rng.uniform(-1.5, 0, n))
+
+
+def _kept(new: Traces, proposal: Proposal, key: Key) -> np.ndarray:
+    """The rows in which a site has the value that it was given."""
+    n = len(new)
+    if key not in new.present or key not in proposal.present:
+        return np.zeros(n, bool)
+    kept = new.present[key] & proposal.present[key]
+    if key in proposal.steps:
+        moved = proposal.steps[key].reshape(n, -1).any(axis=1)
+        # The site that moved has another value than it was given, unless the step led outside of the support.
+        return kept & np.where(moved, True, _same(new.values[key], proposal.values[key]))
+    return kept & _same(new.values[key], proposal.values[key])
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (one == other).reshape(len(one), -1).all(axis=1)
+
+
+def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarray, np.ndarray]:
+    """The log of α but for the Jacobian of a local move; and which moves did not come about."""
+    with np.errstate(invalid="ignore"):
+        ratio = new.log_density - state.log_density + np.log(state.sites) - np.log(np.maximum(new.sites, 1))
+    refused = new.log_density == -np.inf
+    for key in state.present.keys() | new.present.keys():
+        kept = _kept(new, proposal, key)
+        if key in state.present:
+            ratio += np.where(state.present[key] & ~kept, state.log_probs[key], 0.0)
+        if key in new.present:
+            ratio -= np.where(new.present[key] & ~kept, new.log_probs[key], 0.0)
+        if key in proposal.keys:
+            moved = (proposal.chosen == proposal.keys.index(key)) & ~proposal.from_prior
+            refused |= moved & ~kept
+    return ratio, refused
+
+
+def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]) -> np.ndarray:
+    """Of a local move of a real site, normal in its coordinates u: log |dx'/du'| − log |dx/du|."""
+    out = np.zeros(len(state))
+    for executions in arrivals:
+        members = executions.members
+        for key, steps in proposal.steps.items():
+            moved = steps[members].reshape(len(members), -1).any(axis=1)
+            if key not in new.present or not (moved & new.present[key][members]).any():
+                continue
+            at = np.flatnonzero(moved & new.present[key][members])
+            site, parameters = executions.arrival.parameters(key[0])
+            theirs = [parameter[at] for parameter in parameters]
+            rows = members[at]
+            out[rows] = log_jacobian(site, theirs, new.values[key][rows])
+            out[rows] -= log_jacobian(site, theirs, state.values[key][rows])
+    return out
+
+
+def _cannot_be_undone(
+    runner: Runner, state: Traces, new: Traces, proposal: Proposal, relevant: np.ndarray
+) -> np.ndarray:
+    """The moves in which a site was drawn anew whose new value would have been kept on the way back."""
+    redrawn: dict[Key, np.ndarray] = {}
+    for number, key in enumerate(proposal.keys):
+        if key in new.present:
+            both = state.present[key] & new.present[key] & ~_kept(new, proposal, key)
+            redrawn[key] = both & (proposal.chosen != number) & relevant
+    redrawn = {key: rows for key, rows in redrawn.items() if rows.any()}
+    out = np.zeros(len(state), bool)
+    if not redrawn:
+        return out
+    rows = np.flatnonzero(np.logical_or.reduce(list(redrawn.values())))
+    for executions in runner.send(len(rows), state.take(rows).given()):
+        members = rows[executions.members]
+        for key, asked in redrawn.items():
+            at = np.flatnonzero(asked[members])
+            if len(at):
+                site, parameters = executions.arrival.parameters(key[0])
+                values = new.values[key][members[at]]
+                values = values.astype(np.int64) if site.discrete else values
+                out[members[at]] |= can_have(site, [parameter[at] for parameter in parameters], values)
+    return out

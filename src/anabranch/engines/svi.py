@@ -1,0 +1,122 @@
+"""Stochastic variational inference with a guide of the user's.
+
+The guide is a program over the names of sites of the model, with parameters φ by `numpyro.param`. They are fitted by
+gradients of the guide's score, with control variates (see `variational`), which suits every program, or by the pathwise
+gradient (see `pathwise`), which has less noise where the program is smooth. What the guide does not draw comes from the
+prior, whose density then stands on both sides of f = log γ − log q. The weights γ/q follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide import Division, find_paths
+from anabranch.divide.division import Restarted
+from anabranch.engines.importance import guided
+from anabranch.engines.parametrised import ParametrisedGuide
+from anabranch.engines.pathwise import Pathwise, check_smooth
+from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.variational import Adam, bounded, check_fit, spread, weigh
+from anabranch.limits import Limits
+from anabranch.report.progress import make_progress
+
+__all__ = ["SVI"]
+
+
+@dataclass(frozen=True)
+class SVI(Sampler):
+    """Variational inference with a guide.
+
+    Args:
+        guide: a program over the names of sites of the model, called with the same arguments, whose parameters are
+            `numpyro.param("name", initial, constraint=...)`. What it does not draw comes from the prior.
+        fit: the share of the budget, or of the time, that goes into the guide; the rest weighs executions from it.
+        batch: executions for one step of the fit.
+        rate: the length of the steps of the unconstrained parameters at the beginning; it falls to zero.
+        estimator: of the gradient: "score" for any program, "pathwise" for one that is smooth in what the guide draws.
+
+    Example:
+        >>> import anabranch as ab, numpyro, numpyro.distributions as dist
+        >>> from anabranch.engines.svi import SVI
+        >>> def model(y):
+        ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), y)
+        >>> def guide(y):
+        ...     scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+        ...     ab.sample("x", dist.Normal(numpyro.param("loc", 0.0), scale))
+        >>> posterior = ab.infer(model, 1.0, engine=SVI(guide), budget=40_000)
+        >>> abs(posterior.log_evidence - -1.5155) < 4 * posterior.log_evidence_sd + 1e-3 < 0.01
+        True
+        >>> {name: float(value.round(1)) for name, value in SVI(guide).parameters(model, 1.0, budget=40_000).items()}
+        {'scale': 0.7, 'loc': 0.5}
+    """
+
+    guide: Callable[..., Any]
+    fit: float = 0.5
+    batch: int = 200
+    rate: float = 0.05
+    estimator: Literal["score", "pathwise"] = "score"
+
+    independent: ClassVar[bool] = True
+    weighted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fit(self.fit, self.batch, self.rate)
+        if not callable(self.guide):
+            raise TypeError(f"guide must be a function with the arguments of the program; got {self.guide!r}")
+        if self.estimator not in ("score", "pathwise"):
+            raise ValueError(f"estimator must be 'score' or 'pathwise'; got {self.estimator!r}")
+
+    def check(self, division: Division) -> None:
+        guide = ParametrisedGuide(self.guide, division.program, seed=0)
+        drawn = guide.execute(self.executions)
+        if not guide.unconstrained:
+            raise errors.EngineCannotRun(
+                "the guide has no parameters",
+                remedy="Give it some with numpyro.param, or use ImportanceSampling(guide), which takes it as it is",
+            )
+        if not drawn.values:
+            raise errors.EngineCannotRun("the guide draws nothing", remedy="Let it draw sites of the program")
+        if self.estimator == "pathwise":
+            check_smooth(guide.paths, "guide")
+            check_smooth(division, "program")
+
+    def sample(self, session: Session) -> None:
+        guide = self.fitted(session)
+        weigh(session, lambda n: guided(session.runner, guide, n))
+
+    def parameters(
+        self, program: Callable[..., Any], *args: Any, seed: int = 0, budget: int = 1_000_000, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """The parameters that `infer` with this engine, the same seed and the same budget draws with in the end."""
+        division = find_paths(program, *args, executions=self.executions, seed=seed, **kwargs)
+        self.check(division)
+        with make_progress(False) as display:
+            while True:
+                try:
+                    return self.fitted(Session(self, division, Limits(budget), seed, display)).parameters
+                except Restarted:
+                    continue
+
+    def fitted(self, session: Session) -> ParametrisedGuide:
+        """The guide at the parameters that it has after its share of the budget."""
+        guide = ParametrisedGuide(self.guide, session.division.program, session.seed + 1)
+        pathwise = Pathwise(guide) if self.estimator == "pathwise" else None
+        adam: dict[str, Adam] = {}
+        while session.progressed < self.fit and session.goes_on():
+            rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
+            traces, f = guided(session.runner, guide, min(self.batch, session.left))
+            gradient = _by_score(guide, f) if pathwise is None else pathwise.gradient(traces, f)
+            for name, part in gradient.items():
+                step = adam.setdefault(name, Adam(part.shape)).step(part / spread(f))
+                guide.move(name, rate * step)
+        return guide
+
+
+def _by_score(guide: ParametrisedGuide, f: np.ndarray) -> dict[str, np.ndarray]:
+    reward = bounded(f)
+    return {} if reward is None else guide.gradient(reward)

@@ -1,0 +1,190 @@
+"""Populations of whole executions, which every engine moves and weighs.
+
+An execution is known by its trace: the value of every site that it met, with what each adds to the log density,
+
+    log γ(x) = Σ_s log f_s(x_s | what came before) + Σ_o log g_o(y_o | what came before)        (paper, section 2.1).
+
+A population goes through the tree of decisions together: where all is known, no Python runs, and everything is computed
+on the host over the executions of one decision sequence at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anabranch.divide import Division, Path
+from anabranch.divide.division import Executions, Restarted
+from anabranch.divide.recording import Site
+from anabranch.divide.simulate import Given
+
+__all__ = ["Key", "Runner", "Traces"]
+
+Key = tuple[str, tuple[int, ...]]
+"""A site as a population knows it: its name and its shape, which may differ from path to path."""
+
+
+@dataclass
+class Traces:
+    """Executions, one row each.
+
+    Attributes:
+        paths: the paths that `path` numbers.
+        path: the path that each execution took; -1 for one that ran beyond the bound on sites.
+        values: of each site, (n, *shape); zero in rows without it.
+        log_probs: of each site, its log density (n,); zero in rows without it.
+        present: of each site, the rows that have it (n,).
+        log_likelihood: Σ_o log g_o of each execution (n,).
+    """
+
+    paths: list[Path]
+    path: np.ndarray
+    log_likelihood: np.ndarray
+    values: dict[Key, np.ndarray] = field(default_factory=dict)
+    log_probs: dict[Key, np.ndarray] = field(default_factory=dict)
+    present: dict[Key, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, paths: list[Path], n: int) -> Traces:
+        """Rows that are yet to be filled, of executions that ran beyond the bound on sites."""
+        return cls(paths, np.full(n, -1), np.full(n, -np.inf))
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+    @property
+    def log_prior(self) -> np.ndarray:
+        """Σ_s log f_s."""
+        return sum(self.log_probs.values(), np.zeros(len(self)))
+
+    @property
+    def log_density(self) -> np.ndarray:
+        """log γ; minus infinity beyond the bound on sites, and where it is not a number."""
+        log_density = self.log_prior + self.log_likelihood
+        return np.where(np.isnan(log_density) | (log_density == np.inf), -np.inf, log_density)
+
+    @property
+    def sites(self) -> np.ndarray:
+        """How many sites each execution has."""
+        return sum((mask.astype(int) for mask in self.present.values()), np.zeros(len(self), int))
+
+    def fill(self, rows: np.ndarray, path: int, log_likelihood: np.ndarray, sites: Mapping[Key, Any]) -> None:
+        """Put executions of one path, each site's values with their log densities, into some of the rows."""
+        self.path[rows], self.log_likelihood[rows] = path, log_likelihood
+        for key, (values, log_probs) in sites.items():
+            self.put(key, rows, values, log_probs)
+
+    def put(self, key: Key, rows: np.ndarray, values: np.ndarray, log_probs: np.ndarray | float = 0.0) -> None:
+        """Give a site its values in some of the rows."""
+        self._column(key)
+        self.values[key][rows], self.log_probs[key][rows], self.present[key][rows] = values, log_probs, True
+
+    def _column(self, key: Key) -> None:
+        if key not in self.values:
+            n = len(self)
+            self.values[key] = np.zeros((n, *key[1]))
+            self.log_probs[key], self.present[key] = np.zeros(n), np.zeros(n, bool)
+
+    def take(self, index: np.ndarray) -> Traces:
+        """The executions at `index`, in that order."""
+        kept = [key for key, mask in self.present.items() if mask[index].any()]
+        columns = [{key: column[key][index] for key in kept} for column in (self.values, self.log_probs, self.present)]
+        return Traces(self.paths, self.path[index], self.log_likelihood[index], *columns)
+
+    def replaced(self, chosen: np.ndarray, by: Traces) -> Traces:
+        """The other's executions in the rows that are chosen, one's own in the rest."""
+        out = Traces(
+            self.paths,
+            np.where(chosen, by.path, self.path),
+            np.where(chosen, by.log_likelihood, self.log_likelihood),
+        )
+        for key in sorted(self.values.keys() | by.values.keys()):
+            out._column(key)
+            for mine, rows, source in ((out, ~chosen, self), (out, chosen, by)):
+                if key in source.values:
+                    mine.values[key][rows] = source.values[key][rows]
+                    mine.log_probs[key][rows] = source.log_probs[key][rows]
+                    mine.present[key][rows] = source.present[key][rows]
+            if not out.present[key].any():
+                del out.values[key], out.log_probs[key], out.present[key]
+        return out
+
+    @classmethod
+    def joined(cls, parts: Sequence[Traces]) -> Traces:
+        """All executions of several populations of one runner."""
+        out = cls.empty(parts[0].paths, sum(map(len, parts)))
+        start = 0
+        for part in parts:
+            rows = slice(start, start + len(part))
+            out.path[rows], out.log_likelihood[rows] = part.path, part.log_likelihood
+            for key in part.values:
+                out._column(key)
+                out.values[key][rows] = part.values[key]
+                out.log_probs[key][rows], out.present[key][rows] = part.log_probs[key], part.present[key]
+            start += len(part)
+        return out
+
+    def given(self, *, redraw_outside: bool = False) -> Given:
+        """To execute the program again with these values."""
+        return Given(dict(self.values), dict(self.present), redraw_outside=redraw_outside)
+
+    def by_path(self) -> Iterator[tuple[Path, np.ndarray]]:
+        """Each path with its rows."""
+        for number in np.unique(self.path[self.path >= 0]):
+            yield self.paths[number], np.flatnonzero(self.path == number)
+
+    def named(self, path: Path, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The values of the sites of a path in some rows, by name."""
+        out = {}
+        for site in path.sites:
+            values = self.values[site.name, site.shape][rows]
+            out[site.name] = values.astype(np.int64) if site.discrete else values
+        return out
+
+
+class Runner:
+    """Executes a program for an engine, counts the executions, and numbers the paths that they take."""
+
+    def __init__(self, division: Division, seed: int) -> None:
+        self.division, self.program = division, division.program
+        self.rng = np.random.default_rng([seed, 7])
+        self.paths: list[Path] = []
+        self._numbers: dict[Any, int] = {}
+        self._sites: dict[Key, Site] = {}
+        self.evaluations = 0
+
+    def execute(self, n: int, given: Given | None = None) -> Traces:
+        """Execute the program n times, with values of any sites; the others are drawn from the prior."""
+        return self.traces(self.send(n, given), n)
+
+    def send(self, n: int, given: Given | None = None) -> list[Executions]:
+        """Executions that are not weighed yet."""
+        return self.division.send(given or Given(), n, seed=int(self.rng.integers(2**62)))
+
+    def traces(self, arrivals: Sequence[Executions], n: int) -> Traces:
+        """The traces of executions that came to an end, by their numbers."""
+        if self.division.program is not self.program:
+            raise Restarted
+        self.evaluations += n
+        out = Traces.empty(self.paths, n)
+        for arrival in arrivals:
+            if arrival.path is not None:
+                scores = arrival.scores()
+                for site in arrival.arrival.recording.sites:
+                    self._sites.setdefault((site.name, site.shape), site)
+                out.fill(arrival.members, self.number(arrival.path), scores.log_likelihood, scores.sites)
+        return out
+
+    def site(self, key: Key) -> Site:
+        """One of the sites with that name and shape; of others only the parameters may differ."""
+        return self._sites[key]
+
+    def number(self, path: Path) -> int:
+        """The number of a path."""
+        if path.signature not in self._numbers:
+            self._numbers[path.signature] = len(self.paths)
+            self.paths.append(path)
+        return self._numbers[path.signature]

@@ -1,0 +1,45 @@
+"""The parts of a density at values: the same on the host, compiled, and as the density of the path has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import anabranch as ab
+from anabranch.divide import scoring
+from exact import named
+
+NAMES = ["coin", "figure_two", "barrier", "survival", "hmm_variables", "change_point", "categories", "wide_regression"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = named(name)
+    division = ab.find_paths(case.program, *case.args, executions=50)
+    for executions in division.explore(40, seed=3):
+        if executions.path is None:
+            continue
+        host = executions.scores()
+        with monkeypatch.context() as context:
+            context.setattr(scoring, "_CALLS", 0)
+            compiled = executions.scores()
+        assert compiled.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)
+        for key, (values, log_probs) in host.sites.items():
+            assert np.array_equal(compiled.sites[key][0], values)
+            assert compiled.sites[key][1] == pytest.approx(log_probs, rel=1e-10)
+        points = executions.path.coordinates(executions.values())
+        density = executions.path.evaluate(points, compile=False)
+        prior = sum(log_probs for _, log_probs in host.sites.values())
+        assert density.log_prior - density.log_jacobian == pytest.approx(prior, rel=1e-9, abs=1e-9)
+        assert density.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-9, abs=1e-9)
+
+
+def test_it_is_compiled_after_so_many_calls() -> None:
+    case = named("figure_two")
+    division = ab.find_paths(case.program, *case.args, executions=50)
+    [one, *_] = division.explore(10, seed=1)
+    scorer = one.arrival.fork.scorer or scoring.Scorer(one.arrival.recording)
+    for call in range(scoring._CALLS + 1):
+        assert ("_compiled" in vars(scorer)) == (call > scoring._CALLS)
+        scorer(one.values())
+    assert "_compiled" in vars(scorer)

@@ -1,0 +1,254 @@
+"""What engines refuse, and what must not break them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import anabranch as ab
+from anabranch import engines, errors
+from engines.cases import CASES
+from exact import named
+
+ALL: dict[str, Any] = {
+    "ImportanceSampling": engines.ImportanceSampling(batch=1_000),
+    "Rejection": engines.Rejection(log_bound=0.0, batch=1_000),
+    "SMC": engines.SMC(particles=50),
+    "ParticleGibbs": engines.ParticleGibbs(particles=5, chains=10),
+    "ParticleGibbs, ancestors": engines.ParticleGibbs(particles=5, chains=10, ancestor_sampling=True),
+    "PIMH": engines.PIMH(particles=5, chains=10),
+    "PMMH": engines.PMMH(particles=5, chains=10),
+    "IPMCMC": engines.IPMCMC(particles=5, chains=5, nodes=4, conditional=2),
+    "LightweightMH": engines.LightweightMH(chains=20),
+    "RandomWalkMH": engines.RandomWalkMH(chains=20),
+    "RandomWalkMH, centred": engines.RandomWalkMH(chains=20, importance_samples=0.5),
+}
+WITHOUT_EVIDENCE = ("ParticleGibbs", "ParticleGibbs, ancestors", "PMMH", "LightweightMH", "RandomWalkMH")
+BY_OBSERVATIONS = ("SMC", "ParticleGibbs", "PIMH", "PMMH", "IPMCMC")
+
+
+def coin(heads: int) -> None:
+    fair = ab.sample("fair", dist.Bernoulli(0.5))
+    p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
+    ab.observe("heads", dist.Binomial(10, p), heads)
+
+
+def positives() -> None:
+    """Its branches give 256 decision sequences with the same sites, and are run as selects after some of them."""
+    count = 0.0
+    for i in range(8):
+        if ab.sample(f"x{i}", dist.Normal(0.0, 1.0)) > 0:
+            count = count + 1.0
+    ab.observe("y", dist.Normal(count, 1.0), 6.0)
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestEvery:
+    def test_same_seed_gives_the_same_answer(self, name: str) -> None:
+        one, two = (ab.infer(coin, 7, engine=ALL[name], budget=3_000, seed=5, workers=w) for w in (1, 3))
+        other = ab.infer(coin, 7, engine=ALL[name], budget=3_000, seed=6)
+        assert one.log_evidence == two.log_evidence
+        assert one.evidence.weights.tolist() == two.evidence.weights.tolist()
+        for mine, theirs in zip(one.solutions, two.solutions, strict=True):
+            assert np.array_equal(mine.points, theirs.points)
+        assert one.evidence.weights.tolist() != other.evidence.weights.tolist()
+
+    def test_budget_is_kept(self, name: str) -> None:
+        posterior = ab.infer(coin, 7, engine=ALL[name], budget=3_000, tolerance=None)
+        assert 2_500 <= posterior.run.evaluations <= 3_600
+        assert "budget of 3,000 evaluations" in posterior.run.stopped
+
+    def test_time_is_kept(self, name: str) -> None:
+        posterior = ab.infer(coin, 7, engine=ALL[name], budget=10**9, seconds=0.3, tolerance=None)
+        assert "0.3 seconds" in posterior.run.stopped
+        assert posterior.probability("fair").keys() == {0, 1}
+
+    def test_evidence_is_given_or_known_not_to_be(self, name: str) -> None:
+        posterior = ab.infer(coin, 7, engine=ALL[name], budget=3_000)
+        if name in WITHOUT_EVIDENCE:
+            assert posterior.log_evidence is None
+            assert f"not given by {name.split(',')[0]}" in repr(posterior)
+        else:
+            assert abs(posterior.log_evidence - np.log(0.5 / 11 + 0.5 * 120 / 1024)) < 0.5
+        assert sum(posterior.probability("fair").values()) == pytest.approx(1)
+        assert len(posterior.draws(10)) == 10
+
+    def test_python_that_leaves_jax_runs_too(self, name: str) -> None:
+        def program() -> None:
+            x = ab.sample("x", dist.Normal(0.0, 1.0))
+            level = math.floor(abs(float(x)))
+            y = ab.sample("y", dist.Normal(level, 1.0))
+            ab.observe("z", dist.Normal(y, 1.0), 1.0)
+
+        posterior = ab.infer(program, engine=ALL[name], budget=150)
+        mean, sd = posterior.expectation(lambda draw: draw["y"], most=50)
+        assert abs(mean - 0.75) < max(4 * sd, 0.7)
+
+    def test_vectors_whose_length_differs(self, name: str) -> None:
+        def program() -> None:
+            n = ab.sample("n", dist.Categorical(jnp.array([0.3, 0.3, 0.4]))) + 1
+            x = ab.sample("x", dist.Normal(0.0, 1.0).expand([int(n)]).to_event(1))
+            ab.observe("y", dist.Normal(jnp.sum(x), 1.0), 2.0)
+            ab.observe("z", dist.Normal(x[0], 1.0), 1.0)
+
+        posterior = ab.infer(program, engine=ALL[name], budget=20_000)
+        log_parts = []
+        for n, p in ((1, 0.3), (2, 0.3), (3, 0.4)):
+            covariance = np.array([[n + 1.0, 1.0], [1.0, 2.0]])
+            log_parts.append(np.log(p) - 0.5 * np.linalg.slogdet(covariance)[1]
+                             - 0.5 * np.array([2.0, 1.0]) @ np.linalg.solve(covariance, [2.0, 1.0]))  # fmt: skip
+        truth = np.exp(log_parts) / np.exp(log_parts).sum()
+        for n in range(3):
+            mean, sd = posterior.expectation(lambda draw, n=n: float(draw["n"] == n))
+            assert abs(mean - truth[n]) < max(4 * sd, 0.01)
+
+    def test_a_branch_on_many_reals_changes_the_form_of_the_program(self, name: str) -> None:
+        posterior = ab.infer(positives, engine=ALL[name], budget=2_000)
+        mean, sd = posterior.expectation(lambda draw: float(draw["x0"] > 0), most=500)
+        weights = np.array([math.comb(8, k) * np.exp(-0.5 * (6 - k) ** 2) for k in range(9)])
+        assert abs(mean - weights @ np.arange(9) / 8 / weights.sum()) < max(4 * sd, 0.15)
+
+    def test_impossible_data_are_no_crash(self, name: str) -> None:
+        def program() -> None:
+            ab.sample("x", dist.Normal(0.0, 1.0))
+            ab.factor("never", -jnp.inf)
+
+        if name in ("ImportanceSampling", "Rejection", "SMC"):
+            posterior = ab.infer(program, engine=ALL[name], budget=1_000)
+            assert posterior.log_evidence == -np.inf
+            with pytest.raises(errors.NoDraws):
+                posterior.draws(1)
+        else:
+            with pytest.raises(errors.EngineCannotRun, match="have produced the data"):
+                ab.infer(program, engine=ALL[name], budget=1_000)
+
+    def test_nan_counts_as_impossible(self, name: str) -> None:
+        def program() -> None:
+            x = ab.sample("x", dist.Normal(0.0, 1.0))
+            ab.factor("root", jnp.log(jnp.sqrt(x)) - 1.0)  # NaN for half of the executions
+
+        posterior = ab.infer(program, engine=ALL[name], budget=4_000)
+        mean, _ = posterior.expectation(lambda draw: float(draw["x"] > 0))
+        assert mean == pytest.approx(1.0)
+        if posterior.log_evidence is not None:
+            assert np.isfinite(posterior.log_evidence)
+
+    def test_improper_prior_is_refused(self, name: str) -> None:
+        def program() -> None:
+            x = ab.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
+            ab.observe("y", dist.Normal(x, 1.0), 1.0)
+
+        with pytest.raises(errors.EngineCannotRun, match=r"'x'.*draws from the prior.*proper prior"):
+            ab.infer(program, engine=ALL[name])
+
+    def test_answers_survive_saving(self, name: str, tmp_path: Any) -> None:
+        posterior = ab.infer(coin, 7, engine=ALL[name], budget=2_000)
+        posterior.save(tmp_path / "run")
+        again = ab.load(tmp_path / "run")
+        assert again.log_evidence == posterior.log_evidence
+        assert again.probability("fair") == posterior.probability("fair")
+
+
+@pytest.mark.parametrize("name", BY_OBSERVATIONS)
+def test_a_filter_needs_observations(name: str) -> None:
+    def program() -> None:
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    with pytest.raises(errors.EngineCannotRun, match=r"program has none.*ImportanceSampling"):
+        ab.infer(program, engine=ALL[name])
+
+
+def test_rejection_needs_a_bound_and_checks_it() -> None:
+    case = next(case for case in CASES if case.name == "normal_mean")
+    with pytest.raises(errors.EngineCannotRun, match=r"'y0' .*needs a bound.*log_bound"):
+        ab.infer(case.program, *case.args, engine=engines.Rejection())
+    with pytest.raises(errors.EngineCannotRun, match=r"log likelihood of .* above the bound of -20"):
+        ab.infer(case.program, *case.args, engine=engines.Rejection(log_bound=-20.0))
+
+
+def test_discrete_observations_need_no_bound() -> None:
+    case = named("coin")
+    posterior = ab.infer(case.program, *case.args, engine=engines.Rejection(), budget=50_000)
+    assert abs(posterior.log_evidence - case.log_evidence) < 4 * posterior.log_evidence_sd
+
+
+def test_a_guide_halves_the_error() -> None:
+    def guide(heads: int) -> None:
+        if not ab.sample("fair", dist.Bernoulli(0.3)):
+            ab.sample("p", dist.Beta(1.0 + heads, 11.0 - heads))
+
+    truth = np.log(0.5 / 11 + 0.5 * 10 / 1024)
+    blind = ab.infer(coin, 9, engine=engines.ImportanceSampling(), budget=10_000, tolerance=None)
+    led = ab.infer(coin, 9, engine=engines.ImportanceSampling(guide=guide), budget=10_000, tolerance=None)
+    for posterior in (blind, led):
+        assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+    assert led.log_evidence_sd < blind.log_evidence_sd / 2
+
+
+def test_what_a_guide_leaves_out_comes_from_the_prior() -> None:
+    def guide(heads: int) -> None:
+        ab.sample("fair", dist.Bernoulli(0.1))
+
+    posterior = ab.infer(coin, 9, engine=engines.ImportanceSampling(guide=guide), budget=20_000)
+    truth = np.log(0.5 / 11 + 0.5 * 10 / 1024)
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+
+
+def test_a_guide_must_not_draw_what_the_program_does_not_have() -> None:
+    def guide(heads: int) -> None:
+        ab.sample("fair", dist.Bernoulli(0.5))
+        ab.sample("p", dist.Beta(1.0, 1.0))
+
+    with pytest.raises(errors.EngineCannotRun, match=r"the guide draws 'p' .*fair = 1"):
+        ab.infer(coin, 9, engine=engines.ImportanceSampling(guide=guide))
+
+
+def test_parameters_must_not_depend_on_the_rest() -> None:
+    def program(y: np.ndarray) -> None:
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        scale = ab.sample("scale", dist.LogNormal(x, 1.0))
+        ab.observe("y", dist.Normal(x, scale), y)
+
+    with pytest.raises(errors.EngineCannotRun, match=r"'scale'.*depends on sites that are not parameters"):
+        ab.infer(program, 0.3, engine=engines.PMMH(parameters=["scale"]), budget=10_000)
+    with pytest.raises(errors.EngineCannotRun, match=r"'sclae', which is no site of program.*scale"):
+        ab.infer(program, 0.3, engine=engines.PMMH(parameters=["sclae"]))
+
+
+def test_executions_beyond_the_bound_are_told() -> None:
+    def program() -> None:
+        n = 0
+        while ab.sample(f"again{n}", dist.Bernoulli(0.7)):
+            n += 1
+        ab.observe("y", dist.Poisson(1.0 + n), 2)
+
+    posterior = ab.infer(program, engine=engines.ImportanceSampling(), budget=2_000, max_sites=5)
+    assert any("more sites than max_sites" in warning for warning in posterior.warnings)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: engines.SMC(particles=0), "particles must be at least 1"),
+        (lambda: engines.SMC(resampling="best"), "resampling must be one of"),
+        (lambda: engines.SMC(threshold=2.0), "threshold must be a share"),
+        (lambda: engines.ParticleGibbs(particles=1), "particles must be at least 2"),
+        (lambda: engines.PIMH(chains=0), "chains must be at least 1"),
+        (lambda: engines.IPMCMC(nodes=4, conditional=4), "conditional must be at least 1 and below nodes"),
+        (lambda: engines.LightweightMH(warmup=1.0), "warmup must be a share"),
+        (lambda: engines.RandomWalkMH(local_share=-1.0), "local_share must be between 0 and 1"),
+        (lambda: engines.RandomWalkMH(importance_samples=1.0), "importance_samples must be a share"),
+        (lambda: engines.ImportanceSampling(batch=0), "batch must be at least 1"),
+        (lambda: engines.Rejection(log_bound=math.inf), "log_bound must be a finite number"),
+        (lambda: engines.PMMH(parameters="x"), "parameters must be a list of names"),
+        (lambda: engines.ImportanceSampling(guide=3), "guide must be a function"),
+    ],
+)
+def test_senseless_settings_are_refused(make: Any, words: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=words):
+        make()
