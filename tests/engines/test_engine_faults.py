@@ -7,8 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy.stats import multivariate_normal
 
 import anabranch as ab
 from anabranch import engines, errors
@@ -143,7 +145,7 @@ class TestEvery:
             x = ab.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
             ab.observe("y", dist.Normal(x, 1.0), 1.0)
 
-        with pytest.raises(errors.EngineCannotRun, match=r"'x'.*draws from the prior.*proper prior"):
+        with pytest.raises(errors.EngineCannotRun, match=r"'x'.*draw from the prior.*proper prior"):
             ab.infer(program, engine=ALL[name])
 
     def test_answers_survive_saving(self, name: str, tmp_path: Any) -> None:
@@ -252,3 +254,118 @@ def test_executions_beyond_the_bound_are_told() -> None:
 def test_senseless_settings_are_refused(make: Any, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         make()
+
+
+def test_a_path_that_leaves_jax_after_an_observation_is_weighed_once() -> None:
+    def program() -> None:
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        ab.observe("y0", dist.Normal(x, 1.0), 0.5)
+        if ab.sample("k", dist.Bernoulli(0.5)):
+            z = ab.sample("z", dist.Normal(0.0, 1.0))
+            ab.observe("y1", dist.Normal(float(z), 1.0), 2.0)
+        else:
+            ab.observe("y1", dist.Normal(x, 1.0), 2.0)
+            ab.observe("y2", dist.Normal(x, 1.0), 0.0)
+
+    together = multivariate_normal(np.zeros(3), 1 + np.eye(3)).logpdf([0.5, 2.0, 0.0])
+    apart = multivariate_normal(np.zeros(2), 2 * np.eye(2)).logpdf([0.5, 2.0])
+    truth = np.logaddexp(together, apart) - np.log(2)
+    posterior = ab.infer(program, engine=engines.SMC(particles=20, threshold=1.0), budget=600, tolerance=None)
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 1
+    ab.infer(program, engine=ALL["ParticleGibbs, ancestors"], budget=200).probability("k")
+
+
+@pytest.mark.parametrize("change", ["scale", "mask"])
+def test_a_density_that_is_not_that_of_the_draws_is_refused(change: str) -> None:
+    def program() -> None:
+        handler = {"scale": numpyro.handlers.scale(scale=3.0), "mask": numpyro.handlers.mask(mask=False)}[change]
+        with handler:
+            x = ab.sample("x", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Normal(x, 1.0), 2.0)
+
+    with pytest.raises(errors.EngineCannotRun, match=r"'x'.*mask or a scale.*DCC"):
+        ab.infer(program, engine=engines.ImportanceSampling())
+
+
+@pytest.mark.parametrize("name", ["LightweightMH", "RandomWalkMH", "PMMH"])
+def test_values_are_not_carried_between_kinds(name: str) -> None:
+    def program() -> None:
+        real = ab.sample("real", dist.Bernoulli(0.5))
+        x = ab.sample("x", dist.Normal(2.0, 1.0)) if real else ab.sample("x", dist.Poisson(2.0))
+        ab.observe("y", dist.Normal(x * 1.0, 1.0), 2.5)
+
+    with pytest.raises(errors.EngineCannotRun, match=r"'x'.*another kind on another path.*another name"):
+        ab.infer(program, engine=ALL[name], budget=10_000)
+    posterior = ab.infer(program, engine=engines.IPMCMC(particles=5, chains=100), budget=200_000)
+    mean, sd = posterior.expectation(lambda draw: float(draw["real"]))
+    assert abs(mean - 0.5596) < 4 * sd < 0.1
+
+
+def test_ancestors_do_not_bring_a_site_that_is_still_to_come() -> None:
+    def program() -> None:
+        early = ab.sample("early", dist.Bernoulli(0.5))
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        a = ab.sample("a", dist.Normal(0.0, 1.0)) if early else None
+        ab.observe("y0", dist.Normal(x, 0.5), 0.3)
+        a = a if early else ab.sample("a", dist.Normal(0.0, 1.0))
+        ab.observe("y1", dist.Normal(a, 0.5), 0.5)
+
+    engine = engines.ParticleGibbs(particles=5, chains=100, threshold=1.0, ancestor_sampling=True)
+    mean, sd = ab.infer(program, engine=engine, budget=100_000).expectation(lambda draw: float(draw["early"]))
+    assert abs(mean - 0.5) < 4 * sd < 0.1
+
+
+def test_filters_without_any_weight_count_in_the_evidence() -> None:
+    def dice(total: int) -> None:
+        one, two = (ab.sample(name, dist.DiscreteUniform(1, 6)) for name in ("one", "two"))
+        ab.observe("total", dist.Delta(one + two), total)
+
+    for seed in range(3):
+        engine = engines.PIMH(particles=5, chains=200)
+        posterior = ab.infer(dice, 11, engine=engine, budget=50_000, seed=seed)
+        assert abs(posterior.log_evidence - np.log(2 / 36)) < 4 * posterior.log_evidence_sd < 0.2
+
+
+def test_mass_at_the_edge_of_a_support() -> None:
+    def program() -> None:
+        p = ab.sample("p", dist.Beta(0.01, 0.01))
+        ab.observe("y", dist.Bernoulli(p), 1)
+
+    posterior = ab.infer(program, engine=engines.ImportanceSampling(), budget=20_000)
+    assert abs(posterior.log_evidence - np.log(0.5)) < 4 * posterior.log_evidence_sd
+    chains = ab.infer(program, engine=engines.LightweightMH(), budget=5_000)
+    assert any("NaN or infinite" in warning for warning in chains.warnings)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (lambda: ab.factor("f", 2.0), r"'f'.*a guide only draws"),
+        (lambda: ab.sample("d", dist.Delta(1.0)), r"'d'.*a guide only draws"),
+    ],
+)
+def test_a_guide_only_draws(extra: Any, words: str) -> None:
+    def guide(heads: int) -> None:
+        ab.sample("fair", dist.Bernoulli(0.5))
+        extra()
+
+    with pytest.raises(errors.EngineCannotRun, match=words):
+        ab.infer(coin, 9, engine=engines.ImportanceSampling(guide=guide))
+
+
+def test_a_guide_draws_what_the_program_draws() -> None:
+    def program() -> None:
+        ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
+
+    def guide() -> None:
+        ab.sample("x", dist.Poisson(1.0))
+
+    with pytest.raises(errors.EngineCannotRun, match="'x' is discrete in the program or in the guide, and not in"):
+        ab.infer(program, engine=engines.ImportanceSampling(guide=guide))
+
+
+@pytest.mark.parametrize("name", ["ParticleGibbs", "PIMH", "PMMH", "IPMCMC"])
+def test_a_budget_below_one_round_still_answers(name: str) -> None:
+    posterior = ab.infer(coin, 9, engine=ALL[name], budget=10)
+    assert sum(posterior.probability("fair").values()) == pytest.approx(1)
+    assert any("before the warm-up did" in warning for warning in posterior.warnings)

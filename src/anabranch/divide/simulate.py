@@ -138,6 +138,8 @@ class Batch:
         if given is None:
             return None
         value = np.asarray(given)[self.members]
+        if site.discrete and (present := self.given.present.get(self.given.key(site))) is not None:
+            value = np.where(present[self.members].reshape(-1, *[1] * (value.ndim - 1)), value, 0)
         whole = not site.discrete or bool((value == np.round(value)).all())
         if self.given.redraw_outside and not (whole and value.shape[1:] == site.shape):
             return None

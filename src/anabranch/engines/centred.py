@@ -30,28 +30,37 @@ def centred_posterior(session: Session) -> Posterior:
     """The posterior by importance samples around the kept states of the session, with what is left of the budget."""
     solutions, evidence = session.collection.solutions(with_evidence=False)
     total, left = float(evidence.weights.sum()), session.left
+    whole = total
     out = []
     for solution, weight in zip(solutions, evidence.weights, strict=True):
         # A path seldom visited gets its share of the samples, too, but for one of no use.
-        samples = max(int(left * weight / total), _CENTRES) if left > 1 else 0
-        estimate = _importance(solution, samples, session)
+        samples = max(int(left * weight / whole), _CENTRES) if left > 1 else 0
+        until = session.progressed + (1 - session.progressed) * weight / max(total, weight)
+        total -= weight
+        estimate = _importance(solution, samples, until, session)
         out.append(Solution(solution.path, estimate, visits=solution.visits))
     # What the chains never visited is missing, and the error says so, as far as its prior probability is known.
     explored = min(1.0, sum(solution.path.prior_probability for solution in out))
     evaluations = session.runner.evaluations
-    stopped = session.stopped or session.limits.exceeded(max(evaluations, session.limits.budget))
+    limits = session.limits
+    stopped = session.stopped or limits.exceeded(evaluations) or (
+        f"The {limits.seconds:g} seconds are shared out." if limits.seconds else limits.exceeded(limits.budget)
+    )  # fmt: skip
     run = Run(stopped, evaluations, evaluations, session.limits.elapsed, session.seed, explored,
               notes=tuple(session.notes), settings=repr(session.engine))  # fmt: skip
     return Posterior(session.division.program, out, run)
 
 
-def _importance(solution: Solution, samples: int, session: Session) -> Estimate:
+def _importance(solution: Solution, samples: int, until: float, session: Session) -> Estimate:
     path, states, rng = solution.path, solution.points, session.rng
     if not len(states) or not samples:
         return Estimate.nothing(path.dim, 0, "RandomWalkMH")
     kernel = StudentKernel(_width(path, states, solution.blocks), path.discrete)
-    points, log_weights = [], []
+    points: list[np.ndarray] = []
+    log_weights: list[np.ndarray] = []
     for _ in range(max(samples // (_CENTRES * _SAMPLES), 1)):
+        if points and session.progressed >= until:
+            break
         centres = states[rng.choice(len(states), _CENTRES, p=solution.weights)]
         drawn = kernel.draw(np.repeat(centres, max(min(_SAMPLES, samples // _CENTRES), 1), axis=0), rng)
         parts = [kernel.log_densities(drawn, centre).sum(axis=-1) for centre in centres]

@@ -14,7 +14,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide import Division, find_paths
-from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.sampler import Sampler, Session, recordings_of
 from anabranch.engines.traces import Runner, Traces
 
 __all__ = ["ImportanceSampling"]
@@ -66,13 +66,22 @@ class ImportanceSampling(Sampler):
 
 def _from_prior(runner: Runner, n: int) -> tuple[Traces, np.ndarray]:
     traces = runner.execute(n)
-    return traces, np.where(traces.log_density > -np.inf, traces.log_likelihood, -np.inf)
+    return traces, traces.valid_log_likelihood
 
 
 def guide_of(guide: Callable[..., Any], division: Division) -> Division:
     """The guide, divided like the program, with the program's arguments."""
     program = division.program
-    return find_paths(guide, *program.args, executions=100, max_sites=program.max_sites, **program.kwargs)
+    out = find_paths(guide, *program.args, executions=100, max_sites=program.max_sites, **program.kwargs)
+    for recording in recordings_of(out):
+        for observation in recording.observations:
+            raise errors.EngineCannotRun(
+                "a guide only draws; it has no observations, factors or Delta sites",
+                site=observation.name,
+                where=observation.where,
+                remedy="Take the statement out of the guide",
+            )
+    return out
 
 
 def guided(runner: Runner, guide: Runner, n: int) -> tuple[Traces, np.ndarray]:
@@ -92,6 +101,12 @@ def guided(runner: Runner, guide: Runner, n: int) -> tuple[Traces, np.ndarray]:
                 "does not have it",
                 site=name,
                 remedy="Let the guide draw a site only where the program has it, in the same shape",
+            )
+        if runner.site((name, shape)).discrete != guide.site((name, shape)).discrete:
+            raise errors.EngineCannotRun(
+                f"{name!r} is discrete in the program or in the guide, and not in the other",
+                site=name,
+                remedy="Let the guide draw it from a distribution of the same kind",
             )
     log_density = traces.log_density
     return traces, np.where(log_density > -np.inf, log_density - log_q, -np.inf)

@@ -72,6 +72,7 @@ class InvolutiveMH(Sampler):
     between: int = 1
 
     has_evidence: ClassVar[bool] = False
+    carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_chains(self.chains, self.warmup)
@@ -88,7 +89,7 @@ class InvolutiveMH(Sampler):
         state = starting_points(session, number)
         jumps = [Jump(move, runner) for move in self.moves]
         weights = np.array([move.weight for move in self.moves])
-        chains, scales = Chains(session, number, self.warmup, cost=1 + self.between), Scales()
+        chains, scales = Chains(session, state, self.warmup, cost=1 + self.between), Scales()
         while session.goes_on():
             state = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state, rng)
             if chains.warming_up:

@@ -56,11 +56,12 @@ def accepted(log_ratio: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class Chains:
     """Keeps the states of chains, each a block of its own, once the warm-up is over."""
 
-    def __init__(self, session: Session, chains: int, warmup: float, cost: int) -> None:
-        self.session, self.warmup, self.number = session, warmup, chains
+    def __init__(self, session: Session, start: Traces, warmup: float, cost: int) -> None:
+        self.session, self.warmup, self.number = session, warmup, len(start)
         states = session.limits.budget / max(cost, 1)
         self.every = max(1, int(np.ceil(states * (1 - warmup) / _KEPT)))
         self.steps = 0
+        self.last = start, np.arange(self.number)
         self.log_densities: list[np.ndarray] = []
 
     @property
@@ -72,9 +73,12 @@ class Chains:
 
         Chains that depend on each other are in one block; otherwise each is one of its own.
         """
-        if self.warming_up:
-            return
         blocks = np.arange(self.number) if blocks is None else blocks
+        self.last = state, blocks
+        if not self.warming_up:
+            self._keep(state, blocks)
+
+    def _keep(self, state: Traces, blocks: np.ndarray) -> None:
         self.session.collection.count(blocks)
         self.session.collection.add(state, np.zeros(self.number), blocks, keep=self.steps % self.every == 0)
         self.log_densities.append(state.log_density)
@@ -83,6 +87,8 @@ class Chains:
     def finish(self) -> None:
         """What the chains say of themselves, by their log density."""
         if not self.steps:
+            self.session.notes.append("The run ended before the warm-up did. Give it more budget or time.")
+            self._keep(*self.last)
             return
         chains = np.array(self.log_densities).T[:, :, None]
         collection = self.session.collection

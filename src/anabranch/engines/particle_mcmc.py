@@ -59,21 +59,26 @@ class _ParticleChains(Sampler):
         return Filter(self.particles, self.resampling, self.threshold)
 
     def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[Swept, Traces]:
-        """Filters, and one particle of each; tried again for those in which no particle has any weight."""
+        """Filters, and one particle of each; tried again for those in which no particle has any weight.
+
+        These are no fair filters any more: their evidence does not count.
+        """
         swept = self.filter.sweep(session.runner, filters, session.rng, given)
-        state = swept.traces.take(picked(swept, session.rng))
-        for _ in range(_ATTEMPTS):
-            lost = state.log_density == -np.inf
-            if not lost.any():
-                return swept, state
+        state, attempts = swept.traces.take(picked(swept, session.rng)), 1
+        while (lost := swept.log_evidence == -np.inf).any() and attempts < _ATTEMPTS:
             again = self.filter.sweep(session.runner, filters, session.rng, given)
             state = state.replaced(lost, again.traces.take(picked(again, session.rng)))
-            log_weights = np.where(lost[:, None], again.log_weights, swept.log_weights)
-            swept = replace(swept, log_weights=log_weights)
-        raise errors.EngineCannotRun(
-            f"in {_ATTEMPTS} filters of {self.particles} particles none could have produced the data",
-            remedy="Give it more particles, or use ab.DCC(), the default",
-        )
+            swept = replace(swept, log_weights=np.where(lost[:, None], again.log_weights, swept.log_weights))
+            attempts += 1
+        if lost.all():
+            raise errors.EngineCannotRun(
+                f"of the particles of {attempts * filters:,} filters of {self.particles} each none could have produced "
+                "the data",
+                remedy="Give it more particles, or use ab.DCC(), the default",
+            )
+        # A chain that found no place to start joins another.
+        place = np.where(lost, np.resize(np.flatnonzero(~lost), filters), np.arange(filters))
+        return replace(swept, log_weights=swept.log_weights[place]), state.take(place)
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,8 @@ class PIMH(_ParticleChains):
 
     def sample(self, session: Session) -> None:
         swept, state = self.first(session, self.chains)
-        log_z, runs = swept.log_evidence, self.chains
-        session.collection.add_evidence(log_z, np.arange(self.chains))
-        chains = Chains(session, self.chains, self.warmup, self.particles)
+        log_z, runs = swept.log_evidence, 0
+        chains = Chains(session, state, self.warmup, self.particles)
         while session.goes_on():
             state, log_z, swept = self.step(session.runner, state, log_z, session.rng)
             session.collection.add_evidence(swept.log_evidence, runs + np.arange(self.chains))
@@ -145,7 +149,7 @@ class ParticleGibbs(_ParticleChains):
 
     def sample(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
-        chains = Chains(session, self.chains, self.warmup, self.particles)
+        chains = Chains(session, state, self.warmup, self.particles)
         while session.goes_on():
             state = self.step(session.runner, state, session.rng)
             chains.add(state)
@@ -199,7 +203,7 @@ class IPMCMC(_ParticleChains):
         pools, free = self.chains, self.nodes - self.conditional
         states = pools * self.conditional
         _, state = self.first(session, states)
-        chains = Chains(session, states, self.warmup, self.particles * self.nodes // self.conditional)
+        chains = Chains(session, state, self.warmup, self.particles * self.nodes // self.conditional)
         runs = 0
         while session.goes_on():
             state, log_z = self.step(session.runner, state, session.rng)
@@ -266,6 +270,8 @@ class PMMH(_ParticleChains):
     parameters: Sequence[str] | None = None
     local_share: float = 0.5
 
+    carries_values: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.parameters, str):
@@ -287,7 +293,7 @@ class PMMH(_ParticleChains):
         _, state = self.first(session, self.chains)
         swept, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
         log_z = swept.log_evidence
-        chains, scales = Chains(session, self.chains, self.warmup, self.particles), Scales()
+        chains, scales = Chains(session, state, self.warmup, self.particles), Scales()
         while session.goes_on():
             if chains.warming_up:
                 scales.learn(state)

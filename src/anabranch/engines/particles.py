@@ -12,19 +12,20 @@ end keeps its weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide import Division
+from anabranch.divide.recording import Site
 from anabranch.divide.simulate import Given
 from anabranch.divide.tree import Arrival
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.sampler import recordings_of
-from anabranch.engines.traces import Runner, Traces
+from anabranch.engines.traces import Key, Runner, Traces
 
 __all__ = ["Filter", "Swept", "check_observations", "picked"]
 
@@ -104,18 +105,19 @@ class Filter:
         n = self.particles
         log_weights, log_likelihood = np.zeros((filters, n)), np.zeros(filters * n)
         parts = [runner.division.begin(filters * n, int(rng.integers(2**62)), given)]
+        interpreted: list[Arrival] = []
         observed = 0
         while True:
             observed += 1
             arrivals = runner.division.advance(parts, until=observed)
             terms = np.zeros(filters * n)
-            going_on = [_weigh(arrival, observed, terms) for arrival in arrivals]
+            going_on = [_weigh(arrival, observed, log_likelihood, terms) for arrival in arrivals]
+            arrivals += interpreted
             log_weights += terms.reshape(filters, n)
             log_likelihood += terms
             if not any(going_on):
                 return Swept(runner.traces(runner.division.ended(arrivals), filters * n), log_weights)
             poor = effective_sizes(log_weights) < self.threshold * n
-            parts = [(arrival.fork, arrival.batch) for arrival in arrivals]
             if poor.any():
                 ancestors = self._ancestors(log_weights, poor, conditional, rng)
                 if self.ancestor_sampling and (poor & conditional).any():
@@ -123,7 +125,10 @@ class Filter:
                     ahead.choose(ancestors, log_weights, poor & conditional, rng)
                 log_weights = _evened(log_weights, poor)
                 log_likelihood = log_likelihood[ancestors]
-                parts = _copied(arrivals, ancestors, observed)
+                arrivals = _copied(arrivals, ancestors, observed)
+            # The interpreter has run to the end with its executions: there is nowhere to send them on from.
+            interpreted = [arrival for arrival in arrivals if arrival.execution is not None]
+            parts = [(arrival.fork, arrival.batch) for arrival in arrivals if arrival.execution is None]
 
     def _ancestors(
         self, log_weights: np.ndarray, poor: np.ndarray, conditional: np.ndarray, rng: np.random.Generator
@@ -139,16 +144,16 @@ class Filter:
         return (np.arange(filters)[:, None] * n + chosen).ravel()
 
 
-def _weigh(arrival: Arrival, observed: int, terms: np.ndarray) -> bool:
+def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
     """Add what an observation says of the particles at one place; whether they may meet another."""
     members, recording = arrival.batch.members, arrival.recording if arrival.fork.question or arrival.fork.end else None
     if recording is None:  # beyond the bound on sites
         terms[members] = -np.inf
         return False
     if arrival.execution is not None:
-        # The interpreter cannot stop on the way: such an execution is weighed as a whole, at the first observation.
-        if observed == 1:
-            terms[members] = _valid(arrival.scores().log_likelihood)
+        # The interpreter cannot stop on the way: all that was not weighed yet is weighed now.
+        known = log_likelihood[members]
+        terms[members] = _valid(arrival.scores().log_likelihood) - np.where(known > -np.inf, known, 0.0)
         return False
     if len(recording.observations) < observed:
         return False
@@ -170,17 +175,30 @@ def _evened(log_weights: np.ndarray, poor: np.ndarray) -> np.ndarray:
     return np.where(poor[:, None], mean, log_weights)
 
 
-def _copied(arrivals: Sequence[Arrival], ancestors: np.ndarray, stream: int) -> list[tuple]:
+def _copied(arrivals: Sequence[Arrival], ancestors: np.ndarray, stream: int) -> list[Arrival]:
     """The next generation, at the places where their ancestors are."""
-    parts = []
+    copies = []
     for arrival in arrivals:
         members = arrival.batch.members
         position = np.full(len(ancestors), -1)
         position[members] = np.arange(len(members))
         children = np.flatnonzero(position[ancestors] >= 0)
         if len(children):
-            parts.append((arrival.fork, arrival.batch.copies(position[ancestors[children]], children, stream)))
-    return parts
+            batch = arrival.batch.copies(position[ancestors[children]], children, stream)
+            copies.append(replace(arrival, batch=batch))
+    return copies
+
+
+def _past(arrival: Arrival, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
+    """The sites that came before an observation, or all of an execution that has ended, with their values."""
+    recording = arrival.recording
+    if arrival.execution is not None:
+        values = arrival.values()
+        yield from ((site, values[site.name]) for site in recording.sites)
+        return
+    ended = len(recording.observations) < observed
+    for site in recording.sites if ended else recording.sites[: recording.observations[observed - 1].preceding]:
+        yield site, arrival.batch.values(recording, site.outputs[0])
 
 
 class _Ahead:
@@ -196,12 +214,7 @@ class _Ahead:
         self.runner, self.given, self.log_likelihood = runner, given, log_likelihood
         self.past = Traces.empty(runner.paths, len(log_likelihood))
         for arrival in arrivals:
-            if len(arrival.recording.observations) < observed:
-                past = arrival.recording.sites
-            else:
-                past = arrival.recording.sites[: arrival.recording.observations[observed - 1].preceding]
-            for site in past:
-                value = arrival.batch.values(arrival.recording, site.outputs[0])
+            for site, value in _past(arrival, observed):
                 self.past.put((site.name, site.shape), arrival.batch.members, value)
 
     def choose(
@@ -211,20 +224,20 @@ class _Ahead:
         n = log_weights.shape[1]
         first = np.repeat(np.arange(len(log_weights)) * n, n)
         values, present = dict(self.past.values), dict(self.past.present)
-        rest = {}
+        rest: dict[Key, np.ndarray] = {}
+        nowhere = np.zeros(len(first), bool)
+        clash = nowhere.copy()
         for key, column in self.given.values.items():
-            rest[key] = self.given.present[key][first]
-            rest[key] &= ~present.get(key, np.zeros(len(first), bool))
             # A site of the reference's own past is not part of what is to come.
-            rest[key] &= ~self.past.present.get(key, np.zeros(len(first), bool))[first]
+            rest[key] = self.given.present[key][first] & ~self.past.present.get(key, nowhere)[first]
+            clash |= rest[key] & self.past.present.get(key, nowhere)
             filled = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
             values[key] = filled
-            present[key] = present.get(key, np.zeros(len(first), bool)) | rest[key]
+            present[key] = present.get(key, nowhere) | rest[key]
         whole = self.runner.execute(len(first), Given(values, present))
         log_future = _valid(whole.log_likelihood) - self.log_likelihood
-        fits = whole.log_density > -np.inf
+        fits = (whole.log_density > -np.inf) & ~clash  # no site may be in the past and in what is to come
         for key in whole.present.keys() | rest.keys():
-            nowhere = np.zeros(len(first), bool)
             there, wanted = whole.present.get(key, nowhere), rest.get(key, nowhere)
             fits &= ~(wanted & ~there)  # a site of the reference that is not met
             fits &= ~(there & ~present.get(key, nowhere))  # one that the reference does not have

@@ -75,7 +75,7 @@ class Rejection(Sampler):
         while session.goes_on():
             n = min(self.batch, session.left)
             traces = session.runner.execute(n)
-            log_likelihood = np.where(traces.log_density > -np.inf, traces.log_likelihood, -np.inf)
+            log_likelihood = traces.valid_log_likelihood
             highest = float(log_likelihood.max())
             if highest > bound + 1e-9 * max(1.0, abs(bound)):
                 raise errors.EngineCannotRun(

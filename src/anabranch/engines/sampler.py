@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-import numpyro.distributions as dist
 
-from anabranch import errors
 from anabranch.combine import Posterior, Run
 from anabranch.divide import Division
 from anabranch.divide.division import Restarted
 from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
 from anabranch.engines.collection import Collection
-from anabranch.engines.traces import Runner
+from anabranch.engines.traces import Runner, check_drawn_as_weighed
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress, Status
 
@@ -30,7 +28,7 @@ class Session:
 
     def __init__(self, engine: Sampler, division: Division, limits: Limits, seed: int, progress: Progress) -> None:
         self.engine, self.division, self.limits, self.seed, self.progress = engine, division, limits, seed, progress
-        self.runner = Runner(division, seed)
+        self.runner = Runner(division, seed, engine.carries_values)
         self.collection = Collection(type(engine).__name__, seed, weighted=engine.weighted)
         self.rng = np.random.default_rng([seed, 13])
         self.notes: list[str] = []
@@ -75,6 +73,11 @@ class Session:
                 f"{collection.beyond:,} of {collection.executions:,} executions had more sites than max_sites, and "
                 "count as impossible. Raise max_sites."
             )
+        if self.runner.invalid:
+            notes.append(
+                f"The density of {self.runner.invalid:,} executions is NaN or infinite, as it may be at the very edge "
+                "of a support. Chains cannot go there: mass there is missing. Write that site on another scale."
+            )
         solutions, evidence = collection.solutions(self.engine.has_evidence)
         evaluations = self.runner.evaluations
         run = Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, notes=tuple(notes),
@@ -91,6 +94,8 @@ class Sampler(ABC):
     """Whether the run may end once the error, which is that of independent draws, is small enough."""
     weighted: ClassVar[bool] = False
     """Whether the executions are independent draws with weights."""
+    carries_values: ClassVar[bool] = False
+    """Whether the values of an execution are kept when it goes over to another path."""
     sequential: ClassVar[bool] = False
     """Whether executions must be able to stop at an observation."""
 
@@ -113,34 +118,25 @@ class Sampler(ABC):
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Infer, until a limit is reached."""
-        self._check_priors(division)
+        for recording in recordings_of(division):
+            for site in recording.sites:
+                check_drawn_as_weighed(site)
         self.check(division)
         for _ in range(_RESTARTS):
             session = Session(self, division.sequential() if self.sequential else division, limits, seed, progress)
             try:
-                self.sample(session)
+                # Far from the mass, densities overflow: that is no news.
+                with np.errstate(all="ignore"):
+                    self.sample(session)
+                    return self.posterior(session)
             except Restarted:
                 continue
             except KeyboardInterrupt:
                 if session.collection.is_empty:
                     raise
                 session.stopped = "It was interrupted; what had been computed by then is kept."
-            return self.posterior(session)
+                return session.posterior()
         raise AssertionError("a division changes its form at most twice")
-
-    def _check_priors(self, division: Division) -> None:
-        for recording in recordings_of(division):
-            for site in recording.sites:
-                distribution = site.distribution
-                while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
-                    distribution = distribution.base_dist
-                if isinstance(distribution, dist.ImproperUniform):
-                    raise errors.EngineCannotRun(
-                        f"{type(self).__name__} draws from the prior, and {type(distribution).__name__} has no draws",
-                        site=site.name,
-                        where=site.where,
-                        remedy="Give the site a proper prior, or use ab.DCC(), the default",
-                    )
 
 
 def recordings_of(division: Division) -> Iterator[Recording]:

@@ -59,6 +59,7 @@ class LightweightMH(Sampler):
     warmup: float = 0.2
 
     has_evidence: ClassVar[bool] = False
+    carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_chains(self.chains, self.warmup)
@@ -93,6 +94,7 @@ class RandomWalkMH(Sampler):
     importance_samples: float = 0.0
 
     has_evidence: ClassVar[bool] = False
+    carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_chains(self.chains, self.warmup)
@@ -112,7 +114,7 @@ def run_chains(session: Session, number: int, warmup: float, local_share: float,
     """Chains, until the session ends, or until a share of it is over."""
     number = min(number, max(session.limits.budget // 10, 1))
     state = starting_points(session, number)
-    chains, scales = Chains(session, number, warmup * until, cost=1), Scales()
+    chains, scales = Chains(session, state, warmup * until, cost=1), Scales()
     while session.goes_on() and (session.progressed < until or not chains.steps):
         if chains.warming_up:
             scales.learn(state)

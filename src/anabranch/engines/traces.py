@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpyro.distributions as dist
 
+from anabranch import errors
 from anabranch.divide import Division, Path
 from anabranch.divide.division import Executions, Restarted
 from anabranch.divide.recording import Site
@@ -65,6 +67,12 @@ class Traces:
         """log γ; minus infinity beyond the bound on sites, and where it is not a number."""
         log_density = self.log_prior + self.log_likelihood
         return np.where(np.isnan(log_density) | (log_density == np.inf), -np.inf, log_density)
+
+    @property
+    def valid_log_likelihood(self) -> np.ndarray:
+        """The log likelihood; minus infinity beyond the bound on sites, and where it is not a number."""
+        valid = (self.path >= 0) & (self.log_likelihood < np.inf)  # which NaN is not
+        return np.where(valid, self.log_likelihood, -np.inf)
 
     @property
     def sites(self) -> np.ndarray:
@@ -146,15 +154,18 @@ class Traces:
 
 
 class Runner:
-    """Executes a program for an engine, counts the executions, and numbers the paths that they take."""
+    """Executes a program for an engine, counts the executions, and numbers the paths that they take.
 
-    def __init__(self, division: Division, seed: int) -> None:
-        self.division, self.program = division, division.program
+    `carries_values` says that the engine keeps the values of an execution when it goes over to another path.
+    """
+
+    def __init__(self, division: Division, seed: int, carries_values: bool = False) -> None:
+        self.division, self.program, self.carries_values = division, division.program, carries_values
         self.rng = np.random.default_rng([seed, 7])
         self.paths: list[Path] = []
         self._numbers: dict[Any, int] = {}
         self._sites: dict[Key, Site] = {}
-        self.evaluations = 0
+        self.evaluations = self.invalid = 0
 
     def execute(self, n: int, given: Given | None = None) -> Traces:
         """Execute the program n times, with values of any sites; the others are drawn from the prior."""
@@ -174,9 +185,23 @@ class Runner:
             if arrival.path is not None:
                 scores = arrival.scores()
                 for site in arrival.arrival.recording.sites:
-                    self._sites.setdefault((site.name, site.shape), site)
+                    self._register(site)
                 out.fill(arrival.members, self.number(arrival.path), scores.log_likelihood, scores.sites)
+        self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
         return out
+
+    def _register(self, site: Site) -> None:
+        known = self._sites.setdefault((site.name, site.shape), site)
+        if known is site:
+            check_drawn_as_weighed(site)
+        elif self.carries_values and _kind(known) != _kind(site):
+            raise errors.EngineCannotRun(
+                f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
+                "that its values cannot be carried from one to the other",
+                site=site.name,
+                where=site.where,
+                remedy="Give one of them another name, or use ab.DCC(), the default",
+            )
 
     def site(self, key: Key) -> Site:
         """One of the sites with that name and shape; of others only the parameters may differ."""
@@ -188,3 +213,27 @@ class Runner:
             self._numbers[path.signature] = len(self.paths)
             self.paths.append(path)
         return self._numbers[path.signature]
+
+
+def check_drawn_as_weighed(site: Site) -> None:
+    """Refuse a site whose density is not that of its draws: the engines take the one for the other."""
+    distribution, masked = site.distribution, False
+    while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
+        masked |= isinstance(distribution, dist.MaskedDistribution)
+        distribution = distribution.base_dist
+    if isinstance(distribution, dist.ImproperUniform):
+        what, remedy = f"{type(distribution).__name__} has no draws", "Give the site a proper prior"
+    elif masked or site.scale is not None:
+        what, remedy = "a mask or a scale gives the site another density than its draws have", "Take it off the site"
+    else:
+        return
+    raise errors.EngineCannotRun(
+        f"engines draw from the prior, and {what}",
+        site=site.name,
+        where=site.where,
+        remedy=f"{remedy}, or use ab.DCC(), the default",
+    )
+
+
+def _kind(site: Site) -> tuple[bool, tuple[int, ...]]:
+    return site.discrete, site.unconstrained_shape
