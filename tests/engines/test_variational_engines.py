@@ -282,7 +282,7 @@ def test_bbvi_finds_the_bias_of_a_coin():
     ("name", "discrete", "within"),
     [
         ("figure_two", "left", 0.02),
-        ("coin", "fair", 0.01),
+        ("coin", "fair", 0.03),
         ("geometric_count", "n", 0.05),
         ("counts", "shared", 0.02),
         ("categories", "K", 0.02),

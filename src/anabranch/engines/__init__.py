@@ -1,17 +1,21 @@
 """The samplers that the paper compares with, each on whole programs (paper, appendix A and section 7)."""
 
+from anabranch.engines.bbvi import BBVI
 from anabranch.engines.importance import ImportanceSampling
 from anabranch.engines.involutive import InvolutiveMH, Move
 from anabranch.engines.particle_mcmc import IPMCMC, PIMH, PMMH, ParticleGibbs
 from anabranch.engines.rejection import Rejection
 from anabranch.engines.single_site import LightweightMH, RandomWalkMH
 from anabranch.engines.smc import SMC
+from anabranch.engines.svi import SVI
 
 __all__ = [
+    "BBVI",
     "IPMCMC",
     "PIMH",
     "PMMH",
     "SMC",
+    "SVI",
     "ImportanceSampling",
     "InvolutiveMH",
     "LightweightMH",
