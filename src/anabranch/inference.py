@@ -67,7 +67,7 @@ def infer(
         ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
         ...     ab.observe("heads", dist.Binomial(10, p), heads)
         >>> posterior = ab.infer(coin, 9, seed=0)
-        >>> {value: round(p, 2) for value, p in posterior.probability("fair").items()}  # exact: 0.0977
+        >>> {value: round(p, 2) for value, p in posterior.probability("fair").items()}  # exact: 0.0970
         {0: 0.9, 1: 0.1}
     """
     _check_arguments(program, args, kwargs)
