@@ -22,10 +22,12 @@ from anabranch.divide.internals import as_input
 from anabranch.divide.packing import Lanes, plan
 from anabranch.divide.recording import Recording
 
-__all__ = ["Scorer"]
+__all__ = ["AT_ONCE", "Scorer"]
 
 _CALLS, _ROWS = 100, 20_000
 """Calls, or executions in all of them, after which the function is compiled."""
+AT_ONCE = 1_000
+"""Executions that are evaluated on the host at a time: every value on the way is kept until the end."""
 _FEW, _MANY = 16, 256
 """Executions per call of the compiled function: one of two sizes, to which a batch is padded."""
 
@@ -49,14 +51,18 @@ class Scorer:
                 self._compiled, _FEW if n <= _FEW else _MANY, np.concatenate(rows, axis=1)
             )
             return log_probs, log_likelihood
-        return self._on_host(values, n)
+        parts = [slice(start, start + AT_ONCE) for start in range(0, max(n, 1), AT_ONCE)]
+        both = [self._on_host({name: value[part] for name, value in values.items()}) for part in parts]
+        log_probs, log_likelihood = (np.concatenate(column) for column in zip(*both, strict=True))
+        return log_probs, log_likelihood
 
     @cached_property
     def _steps(self) -> list[Any]:
         inputs: dict[Node, None] = dict.fromkeys(site.outputs[0] for site in self.recording.sites)
         return self.graph.schedule([*self.log_probs, *self.log_likelihoods], inputs)
 
-    def _on_host(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+    def _on_host(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        n = len(next(iter(values.values())))
         env = {site.outputs[0]: np.asarray(values[site.name]) for site in self.recording.sites}
         evaluate(self._steps, env)
         log_probs, log_likelihood = np.zeros((n, len(self.log_probs))), np.zeros(n)

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide import Division
+from anabranch.divide.graph import Node
 from anabranch.divide.recording import Site
+from anabranch.divide.scoring import AT_ONCE
 from anabranch.divide.simulate import Given
 from anabranch.divide.tree import Arrival
 from anabranch.engines.resampling import effective_sizes, resampled
@@ -28,6 +31,9 @@ from anabranch.engines.sampler import recordings_of
 from anabranch.engines.traces import Key, Runner, Traces
 
 __all__ = ["Filter", "Swept", "check_observations", "picked"]
+
+_SMALL = 8
+"""Numbers of one particle that are kept, since the next observation may need them, too."""
 
 
 def check_observations(name: str, division: Division) -> None:
@@ -161,8 +167,22 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
     # What comes before the observation is drawn now, so that the copies of a particle share it.
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])
-    terms[members] = _valid(arrival.over_members(recording.log_likelihood(observation)))
+    terms[members] = _valid(_in_parts(arrival, recording.log_likelihood(observation)))
     return arrival.fork.question is not None or len(recording.observations) > observed
+
+
+def _in_parts(arrival: Arrival, term: Any) -> np.ndarray:
+    """A term for each member, over some members at a time; what it takes on the way is kept if it is small."""
+    batch, values = arrival.batch, []
+    known: dict[Node, list[np.ndarray]] = {}
+    for start in range(0, len(batch), AT_ONCE):
+        part = batch.take(np.arange(start, min(start + AT_ONCE, len(batch))), batch.key)
+        values.append(replace(arrival, batch=part).over_members(term))
+        for node, value in part.env.items():
+            if node not in batch.env and value[0].size <= _SMALL:
+                known.setdefault(node, []).append(np.broadcast_to(value, (len(part), *value.shape[1:])))
+    batch.env.update({node: np.concatenate(parts) for node, parts in known.items()})
+    return np.concatenate(values)
 
 
 def _valid(log_likelihood: np.ndarray) -> np.ndarray:
