@@ -48,9 +48,10 @@ format: $(INSTALLED) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## measure how fast programs are divided into paths, and inference
+bench: $(INSTALLED) ## measure how fast programs are divided into paths, inference, and the engines
 	@$(BIN)/python benchmarks/divide.py
 	@$(BIN)/python benchmarks/infer.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/engines.py --budget 20000
 
 accuracy: $(INSTALLED) ## compare answers with the truth, seed by seed (hours; ACCURACY_ARGS="--only induction")
 	@$(BIN)/python benchmarks/accuracy.py $(ACCURACY_ARGS)
