@@ -21,7 +21,7 @@ def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) ->
             continue
         host = executions.scores()
         with monkeypatch.context() as context:
-            context.setattr(scoring, "_CALLS", 0)
+            context.setattr(scoring, "_STEPS", 0)
             compiled = executions.scores()
         assert compiled.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)
         for key, (values, log_probs) in host.sites.items():
@@ -34,12 +34,13 @@ def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) ->
         assert density.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-9, abs=1e-9)
 
 
-def test_it_is_compiled_after_so_many_calls() -> None:
+def test_it_is_compiled_after_so_many_steps() -> None:
     case = named("figure_two")
     division = ab.find_paths(case.program, *case.args, executions=50)
     [one, *_] = division.explore(10, seed=1)
-    scorer = one.arrival.fork.scorer or scoring.Scorer(one.arrival.recording)
-    for call in range(scoring._CALLS + 1):
-        assert ("_compiled" in vars(scorer)) == (call > scoring._CALLS)
+    scorer = scoring.Scorer(one.arrival.recording)
+    while not scorer.steps > scoring._STEPS:
+        assert "_compiled" not in vars(scorer)
         scorer(one.values())
     assert "_compiled" in vars(scorer)
+    assert scorer.steps < scoring._STEPS + len(scorer._steps) + 1

@@ -2,8 +2,8 @@
 
 A density (`density.py`) is a function of a point in unconstrained coordinates, for inference within a path. Samplers
 of whole executions need its parts, at values that they have: log f_s of every site s, and Σ_o log g_o. These are
-evaluated on the host at first, and compiled once there were so many calls that it pays: which of the two is a matter of
-the number of calls alone, so that the same seed gives the same answer.
+evaluated on the host at first, and compiled once so much was computed that it pays: which of the two is a matter of
+counting alone, and not of time, so that the same seed gives the same answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from anabranch.divide.recording import Recording
 
 __all__ = ["AT_ONCE", "Scorer"]
 
-_CALLS, _ROWS = 100, 20_000
-"""Calls, or executions in all of them, after which the function is compiled."""
+_STEPS, _NUMBERS = 10_000, 200_000_000
+"""Steps applied, or numbers computed, on the host before the function is compiled: about as long as that takes."""
 AT_ONCE = 1_000
 """Executions that are evaluated on the host at a time: every value on the way is kept until the end."""
 _FEW, _MANY = 16, 256
@@ -39,13 +39,13 @@ class Scorer:
         self.recording, self.graph = recording, recording.trace.graph
         self.log_probs = [as_input(recording.log_prob(site)) for site in recording.sites]
         self.log_likelihoods = [as_input(recording.log_likelihood(o)) for o in recording.observations]
-        self.calls = self.rows = 0
+        self.steps = self.numbers = 0
 
     def __call__(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Given the values of all sites over n executions: log f_s (n, sites), and Σ_o log g_o (n,)."""
         n = len(next(iter(values.values())))
-        self.calls, self.rows = self.calls + 1, self.rows + n
-        if self.recording.free and (self.calls > _CALLS or self.rows > _ROWS):
+        self.steps, self.numbers = self.steps + len(self._steps), self.numbers + n * self._size
+        if self.recording.free and (self.steps > _STEPS or self.numbers > _NUMBERS):
             rows = [np.asarray(values[site.name], np.float64).reshape(n, -1) for site in self.recording.free]
             log_probs, log_likelihood = in_blocks(
                 self._compiled, _FEW if n <= _FEW else _MANY, np.concatenate(rows, axis=1)
@@ -60,6 +60,11 @@ class Scorer:
     def _steps(self) -> list[Any]:
         inputs: dict[Node, None] = dict.fromkeys(site.outputs[0] for site in self.recording.sites)
         return self.graph.schedule([*self.log_probs, *self.log_likelihoods], inputs)
+
+    @cached_property
+    def _size(self) -> int:
+        """Numbers that the steps compute for one execution."""
+        return sum(self.graph.types[node].size for step in self._steps for node in step.outputs)
 
     def _on_host(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         n = len(next(iter(values.values())))
