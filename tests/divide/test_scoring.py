@@ -41,6 +41,6 @@ def test_it_is_compiled_after_so_many_steps() -> None:
     scorer = scoring.Scorer(one.arrival.recording)
     while not scorer.steps > scoring._STEPS:
         assert "_compiled" not in vars(scorer)
-        scorer(one.values())
+        scorer(one.values(), len(one.members))
     assert "_compiled" in vars(scorer)
     assert scorer.steps < scoring._STEPS + len(scorer._steps) + 1

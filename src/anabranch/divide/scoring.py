@@ -41,9 +41,8 @@ class Scorer:
         self.log_likelihoods = [as_input(recording.log_likelihood(o)) for o in recording.observations]
         self.steps = self.numbers = 0
 
-    def __call__(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         """Given the values of all sites over n executions: log f_s (n, sites), and Σ_o log g_o (n,)."""
-        n = len(next(iter(values.values())))
         self.steps, self.numbers = self.steps + len(self._steps), self.numbers + n * self._size
         if self.recording.free and (self.steps > _STEPS or self.numbers > _NUMBERS):
             rows = [np.asarray(values[site.name], np.float64).reshape(n, -1) for site in self.recording.free]
@@ -51,8 +50,8 @@ class Scorer:
                 self._compiled, _FEW if n <= _FEW else _MANY, np.concatenate(rows, axis=1)
             )
             return log_probs, log_likelihood
-        parts = [slice(start, start + AT_ONCE) for start in range(0, max(n, 1), AT_ONCE)]
-        both = [self._on_host({name: value[part] for name, value in values.items()}) for part in parts]
+        parts = [slice(start, min(start + AT_ONCE, n)) for start in range(0, max(n, 1), AT_ONCE)]
+        both = [self._on_host({k: v[part] for k, v in values.items()}, part.stop - part.start) for part in parts]
         log_probs, log_likelihood = (np.concatenate(column) for column in zip(*both, strict=True))
         return log_probs, log_likelihood
 
@@ -66,8 +65,7 @@ class Scorer:
         """Numbers that the steps compute for one execution."""
         return sum(self.graph.types[node].size for step in self._steps for node in step.outputs)
 
-    def _on_host(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        n = len(next(iter(values.values())))
+    def _on_host(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         env = {site.outputs[0]: np.asarray(values[site.name]) for site in self.recording.sites}
         evaluate(self._steps, env)
         log_probs, log_likelihood = np.zeros((n, len(self.log_probs))), np.zeros(n)

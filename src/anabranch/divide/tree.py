@@ -70,11 +70,11 @@ class Arrival:
         """What each site, and all observations together, add to the log density of the members."""
         recording, values = self.recording, self.values()
         if self.execution is not None:
-            log_probs, log_likelihood = Scorer(recording)(values)
+            log_probs, log_likelihood = Scorer(recording)(values, 1)
         else:
             if self.fork.scorer is None:
                 self.fork.scorer = Scorer(recording)
-            log_probs, log_likelihood = self.fork.scorer(values)
+            log_probs, log_likelihood = self.fork.scorer(values, len(self.batch))
         columns = zip(recording.sites, log_probs.T, strict=True)
         sites = {(site.name, site.shape): (values[site.name], column) for site, column in columns}
         return Scores(log_likelihood, sites)

@@ -24,7 +24,7 @@ def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) ->
 
     Example:
         >>> resampled(np.log([[0.0001, 0.5, 0.4999]]), "systematic", np.random.default_rng(0)).tolist()
-        [[1, 1, 2]]
+        [[1, 2, 2]]
     """
     rows, n = log_weights.shape
     top = log_weights.max(axis=1, keepdims=True)
