@@ -24,7 +24,7 @@ from anabranch.divide.recording import Recording
 
 __all__ = ["AT_ONCE", "Scorer"]
 
-_STEPS, _NUMBERS = 10_000, 200_000_000
+_STEPS, _NUMBERS = 40_000, 200_000_000
 """Steps applied, or numbers computed, on the host before the function is compiled: about as long as that takes."""
 AT_ONCE = 1_000
 """Executions that are evaluated on the host at a time: every value on the way is kept until the end."""
