@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 
 import anabranch as ab
 from anabranch import engines, errors
-from engines.cases import CASES
+from engine_cases import CASES
 from exact import named
 
 ALL: dict[str, Any] = {
@@ -231,6 +231,20 @@ def test_executions_beyond_the_bound_are_told() -> None:
 
     posterior = ab.infer(program, engine=engines.ImportanceSampling(), budget=2_000, max_sites=5)
     assert any("more sites than max_sites" in warning for warning in posterior.warnings)
+
+
+def test_ancestors_among_executions_beyond_the_bound() -> None:
+    def program() -> None:
+        n = 0
+        while ab.sample(f"again{n}", dist.Bernoulli(0.6)):
+            ab.observe(f"y{n}", dist.Normal(ab.sample(f"x{n}", dist.Normal(0.0, 1.0)), 1.0), 0.5)
+            n += 1
+        for k in range(6):
+            ab.observe(f"z{k}", dist.Normal(float(n), 1.0), 1.0)
+
+    engine = engines.ParticleGibbs(particles=5, chains=10, threshold=1.0, ancestor_sampling=True)
+    posterior = ab.infer(program, engine=engine, budget=3_000, max_sites=6)
+    assert len(posterior.draws(5)) == 5
 
 
 @pytest.mark.parametrize(

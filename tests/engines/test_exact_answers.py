@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import engines
-from engines.cases import CASES, scores
+from engine_cases import CASES, scores
 from exact import Exact
 
 PEAK = -0.5 * np.log(2 * np.pi)  # of the log density of a standard normal

@@ -22,7 +22,8 @@ from anabranch import errors
 from anabranch.divide.simulate import Given
 from anabranch.engines.involutive import InvolutiveMH, Move
 from anabranch.engines.jump import Jump
-from anabranch.engines.traces import Runner, Traces
+from anabranch.engines.runner import Runner
+from anabranch.engines.traces import Traces
 
 # Populations drawn from an exact posterior ----------------------------------------------------------------------------
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
 from anabranch import engines
+from anabranch.divide.simulate import Given
 from anabranch.engines import single_site
 from anabranch.engines.particles import Filter, picked
+from anabranch.engines.runner import Runner
 from anabranch.engines.single_site import Scales, single_site_step
-from anabranch.engines.traces import Runner, Traces
-from engines.cases import CASES, SERIES, hidden_branches
+from anabranch.engines.traces import Traces
+from engine_cases import CASES, SERIES, hidden_branches
 from exact import Exact, named
 
 Step = Callable[[Runner, Traces, np.random.Generator], Traces]
@@ -118,7 +121,7 @@ def test_marginal_kernel_leaves_the_posterior_unchanged(parameters: list[str] | 
     both = {key: np.where(own.present[key].reshape(-1, *[1] * len(key[1])), own.values[key],
                           given.values.get(key, own.values[key])) for key in own.values}  # fmt: skip
     present = {key: own.present[key] | given.present.get(key, np.zeros(len(own.present[key]), bool)) for key in both}
-    swept = led._sweep(runner, len(state), rng, ab.divide.simulate.Given(both, present), np.ones(len(state), bool))
+    swept = led._sweep(runner, len(state), rng, Given(both, present), np.ones(len(state), bool))
     state, log_z = swept.traces.take(picked(swept, rng)), swept.log_evidence
     before = state
     for _ in range(3):
@@ -131,8 +134,6 @@ def test_sites_that_cannot_keep_their_value_are_counted_both_ways() -> None:
     """The support of a site depends on another: a move that could not be undone must be refused."""
 
     def program() -> None:
-        import numpyro.distributions as dist
-
         wide = ab.sample("wide", dist.Bernoulli(0.3))
         x = ab.sample("x", dist.Uniform(0.0, 2.0 if wide else 1.0))
         ab.observe("y", dist.Normal(x, 0.5), 0.9)
@@ -147,6 +148,27 @@ def test_sites_that_cannot_keep_their_value_are_counted_both_ways() -> None:
     assert abs(p - q) < 4 * np.sqrt(2 * p * (1 - p) / 20_000)
     inside = [each.values["x", ()] * (each.values["x", ()] < 0.5) for each in (before, after)]
     assert abs(inside[0].mean() - inside[1].mean()) < 4 * np.sqrt(2) * inside[0].std() / np.sqrt(20_000)
+
+
+def test_a_step_that_is_rounded_out_of_the_support_is_refused() -> None:
+    """The value is then drawn from the prior, and is not where the step leads to."""
+
+    def program() -> None:
+        x = ab.sample("x", dist.HalfNormal(1.0))
+        ab.observe("y", dist.Normal(x, 1.0), 0.5)
+
+    runner, key = Runner(ab.find_paths(program), 0), ("x", ())
+    state = runner.execute(4, Given({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
+    steps = np.array([-100.0, -1.0, 0.1, 0.5])
+    proposal = single_site.Proposal(
+        [key], np.zeros(4, int), np.zeros(4, bool), dict(state.values), dict(state.present), {key: steps}
+    )
+    executions = runner.send(4, proposal.given)
+    new = runner.traces(executions, 4)
+    log_alpha = single_site.log_acceptance(runner, state, new, proposal, executions)
+    assert log_alpha[0] == -np.inf
+    assert np.isfinite(log_alpha[1:]).all()
+    assert new.values[key][1:] == pytest.approx(state.values[key][1:] * np.exp(steps[1:]))
 
 
 @pytest.mark.parametrize("broken", ["number of sites", "fresh sites", "jacobian", "undo"])

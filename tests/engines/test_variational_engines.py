@@ -24,9 +24,9 @@ from anabranch.engines.importance import guided
 from anabranch.engines.mean_field import Categories, Met, Normals
 from anabranch.engines.parametrised import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise
+from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
 from anabranch.engines.svi import SVI
-from anabranch.engines.traces import Runner
 from anabranch.engines.variational import Adam, bounded, centred
 from anabranch.limits import Limits
 from anabranch.report.progress import make_progress

@@ -88,6 +88,11 @@ class Site:
         # A constraint on single numbers has a bijection number by number; the others have no parameters.
         return self.shape if support.event_dim == 0 else tuple(biject_to(support).inverse_shape(self.shape))
 
+    @property
+    def space(self) -> tuple[str, tuple[int, ...], bool, tuple[int, ...]]:
+        """What the site must share with another for its values to mean the same: name, shape, and coordinates."""
+        return self.name, self.shape, self.discrete, self.unconstrained_shape
+
     @cached_property
     def _flat(self) -> tuple[list[Any], Any]:
         return tree_flatten(self.distribution)

@@ -22,10 +22,10 @@ from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["Batch", "Given", "Key", "Proposal", "stable_hash"]
+__all__ = ["Batch", "Given", "GivenKey", "Proposal", "stable_hash"]
 
 
-Key = str | tuple[str, tuple[int, ...]]
+GivenKey = str | tuple[str, tuple[int, ...]]
 Proposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | None, np.ndarray]]
 """From a site, its parameters and the numbers of the executions that are there: their values, and who has one."""
 
@@ -49,7 +49,7 @@ class Given:
     redraw_outside: bool = False
     proposals: Mapping[Any, Proposal] = field(default_factory=dict)
 
-    def key(self, site: Site) -> Key:
+    def key(self, site: Site) -> GivenKey:
         """The key under which there is something for a site, if there is."""
         key = site.name, site.shape
         return key if key in self.values or key in self.proposals else site.name

@@ -15,7 +15,7 @@ from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["finite_values", "guarded", "prior_is_sampled", "values_of"]
+__all__ = ["finite_values", "guarded", "prior_is_sampled", "values_of", "why_not_drawn"]
 
 
 def finite_values(path: Path) -> tuple[range | None, ...]:
@@ -55,12 +55,18 @@ def prior_is_sampled(path: Path) -> bool:
 
     It does not where a site is improper, or where a mask or a scale takes part of it out of the density.
     """
-    for end in path.ends:
-        recording = end.recording if isinstance(end, Execution) else end
-        for site in recording.free:
-            if site.scale is not None or site.sampled_from is not site.distribution or _is_improper(site.distribution):
-                return False
-    return True
+    recordings = (end.recording if isinstance(end, Execution) else end for end in path.ends)
+    return not any(why_not_drawn(site) for recording in recordings for site in recording.free)
+
+
+def why_not_drawn(site: Site) -> str:
+    """Why the draws of a site do not have the density that it states, as a clause; empty if they have."""
+    parts = list(_within(site.distribution))
+    if any(isinstance(part, dist.ImproperUniform) for part in parts):
+        return "an improper prior has no draws"
+    if site.scale is not None or any(isinstance(part, dist.MaskedDistribution) for part in parts):
+        return "a mask or a scale gives the site another density than its draws have"
+    return ""
 
 
 def _needed(recording: Recording, nodes: list[Node]) -> set[Node]:
@@ -120,10 +126,6 @@ def _union(ranges: tuple[range | None, ...]) -> range | None:
     if len(known) < len(ranges):
         return None
     return range(min(values.start for values in known), max(values.stop for values in known))
-
-
-def _is_improper(distribution: dist.Distribution) -> bool:
-    return any(isinstance(part, dist.ImproperUniform) for part in _within(distribution))
 
 
 def _within(distribution: dist.Distribution) -> Iterator[dist.Distribution]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.combine import Posterior, Run, Solution
+from anabranch.combine import Posterior, Solution
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.kernel import StudentKernel
 from anabranch.divide import Path
@@ -29,26 +29,22 @@ _WIDER = 1.5
 def centred_posterior(session: Session) -> Posterior:
     """The posterior by importance samples around the kept states of the session, with what is left of the budget."""
     solutions, evidence = session.collection.solutions(with_evidence=False)
-    total, left = float(evidence.weights.sum()), session.left
-    whole = total
+    left, weight_left = session.left, float(evidence.weights.sum())
     out = []
     for solution, weight in zip(solutions, evidence.weights, strict=True):
-        # A path seldom visited gets its share of the samples, too, but for one of no use.
-        samples = max(int(left * weight / whole), _CENTRES) if left > 1 else 0
-        until = session.progressed + (1 - session.progressed) * weight / max(total, weight)
-        total -= weight
+        # By its weight, but at least one for each centre.
+        samples = max(int(left * weight), _CENTRES) if left > 1 else 0
+        until = session.progressed + (1 - session.progressed) * weight / max(weight_left, weight)
+        weight_left -= weight
         estimate = _importance(solution, samples, until, session)
         out.append(Solution(solution.path, estimate, visits=solution.visits))
     # What the chains never visited is missing, and the error says so, as far as its prior probability is known.
     explored = min(1.0, sum(solution.path.prior_probability for solution in out))
-    evaluations = session.runner.evaluations
     limits = session.limits
-    stopped = session.stopped or limits.exceeded(evaluations) or (
+    session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or (
         f"The {limits.seconds:g} seconds are shared out." if limits.seconds else limits.exceeded(limits.budget)
     )  # fmt: skip
-    run = Run(stopped, evaluations, evaluations, session.limits.elapsed, session.seed, explored,
-              notes=tuple(session.notes), settings=repr(session.engine))  # fmt: skip
-    return Posterior(session.division.program, out, run)
+    return Posterior(session.division.program, out, session.run(explored))
 
 
 def _importance(solution: Solution, samples: int, until: float, session: Session) -> Estimate:

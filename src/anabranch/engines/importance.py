@@ -16,8 +16,9 @@ from anabranch import errors
 from anabranch.divide import Division, find_paths
 from anabranch.divide.division import Restarted
 from anabranch.divide.simulate import Given
+from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session, recordings_of
-from anabranch.engines.traces import Runner, Traces
+from anabranch.engines.traces import Traces
 
 __all__ = ["ImportanceSampling"]
 

@@ -20,7 +20,8 @@ from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
 from anabranch.engines.markov import accepted
 from anabranch.engines.moves import Kernel, Move
-from anabranch.engines.traces import Key, Runner, Traces
+from anabranch.engines.runner import Runner
+from anabranch.engines.traces import Key, Traces
 
 __all__ = ["Jump"]
 

@@ -95,5 +95,5 @@ class Chains:
         collection.r_hat = split_r_hat(chains)
         ess = chain_ess(chains)[0]
         collection.ess_share = min(1.0, float(ess) / chains.size) if np.isfinite(ess) else 1.0
-        if self.number > 1 and self.number < 4:
+        if 1 < self.number < 4:
             self.session.notes.append("Errors come from the difference between chains. Run at least four.")

@@ -27,7 +27,8 @@ from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.recording import Site
 from anabranch.divide.simulate import Given
 from anabranch.divide.support import values_of
-from anabranch.engines.traces import Runner, Traces
+from anabranch.engines.runner import Runner
+from anabranch.engines.traces import Traces
 from anabranch.engines.variational import Adam, bounded, centred, spread
 
 __all__ = ["Categories", "MeanField", "Met", "Normals", "Population"]
@@ -42,7 +43,7 @@ _KEPT = 1_000
 """Sites of which it is remembered which values they can have."""
 
 Kind = tuple[str, tuple[int, ...], bool, tuple[int, ...]]
-"""A site as the guide knows it: name, shape, whether it is discrete, and the shape of its coordinates."""
+"""A site as the guide knows it, `Site.space`."""
 
 
 @dataclass(frozen=True)
@@ -270,11 +271,11 @@ class MeanField:
         for executions in arrivals:
             if executions.path is not None:
                 for site in executions.arrival.recording.sites:
-                    sites.setdefault(_kind(site), []).append(self._met(executions, site, traces))
+                    sites.setdefault(site.space, []).append(self._met(executions, site, traces))
         return {kind: _joined(parts) for kind, parts in sites.items()}
 
     def _met(self, executions: Executions, site: Site, traces: Traces) -> Met:
-        rows, factor = executions.members, self.factors.get(_kind(site))
+        rows, factor = executions.members, self.factors.get(site.space)
         values, log_prior = (column[site.name, site.shape][rows] for column in (traces.values, traces.log_probs))
         constant = site.discrete and _is_constant(site)
         parameters = [] if constant else executions.arrival.parameters(site.name)[1]
@@ -310,7 +311,7 @@ class MeanField:
     def learn(self, population: Population, runner: Runner) -> None:
         """Take in what the draws from the prior show: values, and sites that are new."""
         for kind, parts in population.sites.items():
-            if _kind(runner.site(kind[:2])) != kind:
+            if runner.site(kind[:2]).space != kind:
                 continue  # a site of another kind had this name and shape before
             factor = self.factors.get(kind)
             drawn = [met.take(_are_finite(met) & (~population.guided[met.rows] | (factor is None))) for met in parts]
@@ -365,13 +366,9 @@ class _Proposal:
     def __call__(
         self, site: Site, parameters: list[np.ndarray], members: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray]:
-        if _kind(site) != self.kind:
+        if site.space != self.kind:
             return None, np.zeros(len(members), bool)
         return self.factor.draw(site, parameters, self.noise[members])
-
-
-def _kind(site: Site) -> Kind:
-    return site.name, site.shape, site.discrete, site.unconstrained_shape
 
 
 def _is_constant(site: Site) -> bool:

@@ -24,7 +24,8 @@ from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.recording import Program, Recording
 from anabranch.divide.simulate import Given
-from anabranch.engines.traces import Key, Runner, Traces
+from anabranch.engines.runner import Runner
+from anabranch.engines.traces import Key, Traces
 from anabranch.engines.variational import centred
 
 __all__ = ["ParametrisedGuide", "parameter_of"]

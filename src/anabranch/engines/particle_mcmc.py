@@ -23,9 +23,10 @@ from anabranch.divide.simulate import Given
 from anabranch.engines.markov import Chains, accepted, check_chains
 from anabranch.engines.particles import Filter, Swept, check_observations, picked
 from anabranch.engines.resampling import check_scheme
+from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.single_site import Scales, log_acceptance, propose
-from anabranch.engines.traces import Runner, Traces
+from anabranch.engines.traces import Traces
 
 __all__ = ["IPMCMC", "PIMH", "PMMH", "ParticleGibbs"]
 

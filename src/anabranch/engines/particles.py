@@ -12,7 +12,7 @@ end keeps its weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +22,14 @@ from scipy.special import logsumexp
 from anabranch import errors
 from anabranch.divide import Division
 from anabranch.divide.graph import Node
-from anabranch.divide.recording import Site
 from anabranch.divide.scoring import AT_ONCE
 from anabranch.divide.simulate import Given
 from anabranch.divide.tree import Arrival
+from anabranch.engines.ancestors import Past
 from anabranch.engines.resampling import effective_sizes, resampled
+from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import recordings_of
-from anabranch.engines.traces import Key, Runner, Traces
+from anabranch.engines.traces import Traces, valid
 
 __all__ = ["Filter", "Swept", "check_observations", "picked"]
 
@@ -127,8 +128,8 @@ class Filter:
             if poor.any():
                 ancestors = self._ancestors(log_weights, poor, conditional, rng)
                 if self.ancestor_sampling and (poor & conditional).any():
-                    ahead = _Ahead(runner, arrivals, observed, given, log_likelihood)
-                    ahead.choose(ancestors, log_weights, poor & conditional, rng)
+                    past = Past(runner, arrivals, observed, log_likelihood)
+                    past.choose(ancestors, given, log_weights, poor & conditional, rng)
                 log_weights = _evened(log_weights, poor)
                 log_likelihood = log_likelihood[ancestors]
                 arrivals = _copied(arrivals, ancestors, observed)
@@ -152,22 +153,23 @@ class Filter:
 
 def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
     """Add what an observation says of the particles at one place; whether they may meet another."""
-    members, recording = arrival.batch.members, arrival.recording if arrival.fork.question or arrival.fork.end else None
-    if recording is None:  # beyond the bound on sites
+    members = arrival.batch.members
+    if arrival.fork.remainder:  # beyond the bound on sites
         terms[members] = -np.inf
         return False
     if arrival.execution is not None:
         # The interpreter cannot stop on the way: all that was not weighed yet is weighed now.
         known = log_likelihood[members]
-        terms[members] = _valid(arrival.scores().log_likelihood) - np.where(known > -np.inf, known, 0.0)
+        terms[members] = valid(arrival.scores().log_likelihood) - np.where(known > -np.inf, known, 0.0)
         return False
+    recording = arrival.recording
     if len(recording.observations) < observed:
         return False
     observation = recording.observations[observed - 1]
     # What comes before the observation is drawn now, so that the copies of a particle share it.
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])
-    terms[members] = _valid(_in_parts(arrival, recording.log_likelihood(observation)))
+    terms[members] = valid(_in_parts(arrival, recording.log_likelihood(observation)))
     return arrival.fork.question is not None or len(recording.observations) > observed
 
 
@@ -183,10 +185,6 @@ def _in_parts(arrival: Arrival, term: Any) -> np.ndarray:
                 known.setdefault(node, []).append(np.broadcast_to(value, (len(part), *value.shape[1:])))
     batch.env.update({node: np.concatenate(parts) for node, parts in known.items()})
     return np.concatenate(values)
-
-
-def _valid(log_likelihood: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(log_likelihood) | (log_likelihood == np.inf), -np.inf, log_likelihood)
 
 
 def _evened(log_weights: np.ndarray, poor: np.ndarray) -> np.ndarray:
@@ -207,62 +205,3 @@ def _copied(arrivals: Sequence[Arrival], ancestors: np.ndarray, stream: int) -> 
             batch = arrival.batch.copies(position[ancestors[children]], children, stream)
             copies.append(replace(arrival, batch=batch))
     return copies
-
-
-def _past(arrival: Arrival, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
-    """The sites that came before an observation, or all of an execution that has ended, with their values."""
-    recording = arrival.recording
-    if arrival.execution is not None:
-        values = arrival.values()
-        yield from ((site, values[site.name]) for site in recording.sites)
-        return
-    ended = len(recording.observations) < observed
-    for site in recording.sites if ended else recording.sites[: recording.observations[observed - 1].preceding]:
-        yield site, arrival.batch.values(recording, site.outputs[0])
-
-
-class _Ahead:
-    """Ancestor sampling (Lindsten, Jordan and Schön, 2014): a reference may go on from any particle of its filter.
-
-    Particle i becomes its past with a probability in proportion to w_t^i γ(x_{1:t}^i, x'_{t+1:T})/γ(x_{1:t}^i), with x'
-    the rest of the reference: zero where the program, with that past, does not have the same sites.
-    """
-
-    def __init__(
-        self, runner: Runner, arrivals: Sequence[Arrival], observed: int, given: Given, log_likelihood: np.ndarray
-    ) -> None:
-        self.runner, self.given, self.log_likelihood = runner, given, log_likelihood
-        self.past = Traces.empty(runner.paths, len(log_likelihood))
-        for arrival in arrivals:
-            for site, value in _past(arrival, observed):
-                self.past.put((site.name, site.shape), arrival.batch.members, value)
-
-    def choose(
-        self, ancestors: np.ndarray, log_weights: np.ndarray, filters: np.ndarray, rng: np.random.Generator
-    ) -> None:
-        """Choose the past of the reference of each of these filters."""
-        n = log_weights.shape[1]
-        first = np.repeat(np.arange(len(log_weights)) * n, n)
-        values, present = dict(self.past.values), dict(self.past.present)
-        rest: dict[Key, np.ndarray] = {}
-        nowhere = np.zeros(len(first), bool)
-        clash = nowhere.copy()
-        for key, column in self.given.values.items():
-            # A site of the reference's own past is not part of what is to come.
-            rest[key] = self.given.present[key][first] & ~self.past.present.get(key, nowhere)[first]
-            clash |= rest[key] & self.past.present.get(key, nowhere)
-            filled = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
-            values[key] = filled
-            present[key] = present.get(key, nowhere) | rest[key]
-        whole = self.runner.execute(len(first), Given(values, present))
-        log_future = _valid(whole.log_likelihood) - self.log_likelihood
-        fits = (whole.log_density > -np.inf) & ~clash  # no site may be in the past and in what is to come
-        for key in whole.present.keys() | rest.keys():
-            there, wanted = whole.present.get(key, nowhere), rest.get(key, nowhere)
-            fits &= ~(wanted & ~there)  # a site of the reference that is not met
-            fits &= ~(there & ~present.get(key, nowhere))  # one that the reference does not have
-            log_future += np.where(there & wanted, whole.log_probs.get(key, 0.0), 0.0)
-        log_odds = np.where(fits, log_weights.ravel() + log_future, -np.inf).reshape(log_weights.shape)
-        for row in np.flatnonzero(filters):
-            if np.isfinite(log_odds[row]).any():
-                ancestors[row * n] = row * n + int((log_odds[row] + rng.gumbel(size=n)).argmax())

@@ -14,7 +14,7 @@ from anabranch.divide.division import Restarted
 from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
 from anabranch.engines.collection import Collection
-from anabranch.engines.traces import Runner, check_drawn_as_weighed
+from anabranch.engines.runner import Runner, check_drawn
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress, Status
 
@@ -67,6 +67,11 @@ class Session:
 
     def posterior(self) -> Posterior:
         """What is known by now."""
+        solutions, evidence = self.collection.solutions(self.engine.has_evidence)
+        return Posterior(self.division.program, solutions, self.run(), evidence)
+
+    def run(self, explored: float = 1.0) -> Run:
+        """How it went."""
         collection, notes = self.collection, list(self.notes)
         if collection.beyond:
             notes.append(
@@ -78,11 +83,9 @@ class Session:
                 f"The density of {self.runner.invalid:,} executions is NaN or infinite, as it may be at the very edge "
                 "of a support. Chains cannot go there: mass there is missing. Write that site on another scale."
             )
-        solutions, evidence = collection.solutions(self.engine.has_evidence)
         evaluations = self.runner.evaluations
-        run = Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, notes=tuple(notes),
-                  settings=repr(self.engine))  # fmt: skip
-        return Posterior(self.division.program, solutions, run, evidence)
+        return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, explored,
+                   notes=tuple(notes), settings=repr(self.engine))  # fmt: skip
 
 
 class Sampler(ABC):
@@ -120,7 +123,7 @@ class Sampler(ABC):
         """Infer, until a limit is reached."""
         for recording in recordings_of(division):
             for site in recording.sites:
-                check_drawn_as_weighed(site)
+                check_drawn(site)
         self.check(division)
         for _ in range(_RESTARTS):
             session = Session(self, division.sequential() if self.sequential else division, limits, seed, progress)

@@ -24,11 +24,13 @@ import numpy as np
 from anabranch.combine import Posterior
 from anabranch.divide.division import Executions
 from anabranch.divide.fitting import can_have, log_jacobian
+from anabranch.divide.fitting import moved as moved_by
 from anabranch.divide.simulate import Given
 from anabranch.engines.centred import centred_posterior
 from anabranch.engines.markov import Chains, accepted, check_chains, starting_points
+from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session
-from anabranch.engines.traces import Key, Runner, Traces
+from anabranch.engines.traces import Key, Traces
 
 __all__ = ["LightweightMH", "RandomWalkMH", "Scales", "log_acceptance", "propose", "single_site_step"]
 
@@ -245,7 +247,7 @@ def _kept(new: Traces, proposal: Proposal, key: Key) -> np.ndarray:
     kept = new.present[key] & proposal.present[key]
     if key in proposal.steps:
         moved = proposal.steps[key].reshape(n, -1).any(axis=1)
-        # The site that moved has another value than it was given, unless the step led outside of the support.
+        # The site that moved has another value than it was given; `_log_jacobians` sees whether it is the right one.
         return kept & np.where(moved, True, _same(new.values[key], proposal.values[key]))
     return kept & _same(new.values[key], proposal.values[key])
 
@@ -259,7 +261,7 @@ def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarr
     with np.errstate(invalid="ignore"):
         ratio = new.log_density - state.log_density + np.log(state.sites) - np.log(np.maximum(new.sites, 1))
     refused = new.log_density == -np.inf
-    for key in state.present.keys() | new.present.keys():
+    for key in sorted(state.present.keys() | new.present.keys()):
         kept = _kept(new, proposal, key)
         if key in state.present:
             ratio += np.where(state.present[key] & ~kept, state.log_probs[key], 0.0)
@@ -272,7 +274,10 @@ def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarr
 
 
 def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]) -> np.ndarray:
-    """Of a local move of a real site, normal in its coordinates u: log |dx'/du'| − log |dx/du|."""
+    """Of a local move of a real site, normal in its coordinates u: log |dx'/du'| − log |dx/du|.
+
+    Minus infinity where the step led so far that the value was rounded to outside of the support, and drawn instead.
+    """
     out = np.zeros(len(state))
     for executions in arrivals:
         members = executions.members
@@ -284,8 +289,10 @@ def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Seq
             site, parameters = executions.arrival.parameters(key[0])
             theirs = [parameter[at] for parameter in parameters]
             rows = members[at]
-            out[rows] = log_jacobian(site, theirs, new.values[key][rows])
-            out[rows] -= log_jacobian(site, theirs, state.values[key][rows])
+            before, after = state.values[key][rows], new.values[key][rows]
+            arrived = np.isclose(after, moved_by(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
+            ratio = log_jacobian(site, theirs, after) - log_jacobian(site, theirs, before)
+            out[rows] = np.where(arrived.reshape(len(rows), -1).all(axis=1), ratio, -np.inf)
     return out
 
 

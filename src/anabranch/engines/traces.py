@@ -4,8 +4,7 @@ An execution is known by its trace: the value of every site that it met, with wh
 
     log γ(x) = Σ_s log f_s(x_s | what came before) + Σ_o log g_o(y_o | what came before)        (paper, section 2.1).
 
-A population goes through the tree of decisions together: where all is known, no Python runs, and everything is computed
-on the host over the executions of one decision sequence at a time.
+A `Runner` makes them.
 """
 
 from __future__ import annotations
@@ -15,15 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpyro.distributions as dist
 
-from anabranch import errors
-from anabranch.divide import Division, Path
-from anabranch.divide.division import Executions, Restarted
-from anabranch.divide.recording import Site
+from anabranch.divide import Path
 from anabranch.divide.simulate import Given
 
-__all__ = ["Key", "Runner", "Traces"]
+__all__ = ["Key", "Traces", "valid"]
 
 Key = tuple[str, tuple[int, ...]]
 """A site as a population knows it: its name and its shape, which may differ from path to path."""
@@ -65,14 +60,12 @@ class Traces:
     @property
     def log_density(self) -> np.ndarray:
         """log γ; minus infinity beyond the bound on sites, and where it is not a number."""
-        log_density = self.log_prior + self.log_likelihood
-        return np.where(np.isnan(log_density) | (log_density == np.inf), -np.inf, log_density)
+        return valid(self.log_prior + self.log_likelihood)
 
     @property
     def valid_log_likelihood(self) -> np.ndarray:
         """The log likelihood; minus infinity beyond the bound on sites, and where it is not a number."""
-        valid = (self.path >= 0) & (self.log_likelihood < np.inf)  # which NaN is not
-        return np.where(valid, self.log_likelihood, -np.inf)
+        return np.where(self.path >= 0, valid(self.log_likelihood), -np.inf)
 
     @property
     def sites(self) -> np.ndarray:
@@ -111,11 +104,11 @@ class Traces:
         )
         for key in sorted(self.values.keys() | by.values.keys()):
             out._column(key)
-            for mine, rows, source in ((out, ~chosen, self), (out, chosen, by)):
+            for rows, source in ((~chosen, self), (chosen, by)):
                 if key in source.values:
-                    mine.values[key][rows] = source.values[key][rows]
-                    mine.log_probs[key][rows] = source.log_probs[key][rows]
-                    mine.present[key][rows] = source.present[key][rows]
+                    out.values[key][rows] = source.values[key][rows]
+                    out.log_probs[key][rows] = source.log_probs[key][rows]
+                    out.present[key][rows] = source.present[key][rows]
             if not out.present[key].any():
                 del out.values[key], out.log_probs[key], out.present[key]
         return out
@@ -153,87 +146,6 @@ class Traces:
         return out
 
 
-class Runner:
-    """Executes a program for an engine, counts the executions, and numbers the paths that they take.
-
-    `carries_values` says that the engine keeps the values of an execution when it goes over to another path.
-    """
-
-    def __init__(self, division: Division, seed: int, carries_values: bool = False) -> None:
-        self.division, self.program, self.carries_values = division, division.program, carries_values
-        self.rng = np.random.default_rng([seed, 7])
-        self.paths: list[Path] = []
-        self._numbers: dict[Any, int] = {}
-        self._sites: dict[Key, Site] = {}
-        self.evaluations = self.invalid = 0
-
-    def execute(self, n: int, given: Given | None = None) -> Traces:
-        """Execute the program n times, with values of any sites; the others are drawn from the prior."""
-        return self.traces(self.send(n, given), n)
-
-    def send(self, n: int, given: Given | None = None) -> list[Executions]:
-        """Executions that are not weighed yet."""
-        return self.division.send(given or Given(), n, seed=int(self.rng.integers(2**62)))
-
-    def traces(self, arrivals: Sequence[Executions], n: int) -> Traces:
-        """The traces of executions that came to an end, by their numbers."""
-        if self.division.program is not self.program:
-            raise Restarted
-        self.evaluations += n
-        out = Traces.empty(self.paths, n)
-        for arrival in arrivals:
-            if arrival.path is not None:
-                scores = arrival.scores()
-                for site in arrival.arrival.recording.sites:
-                    self._register(site)
-                out.fill(arrival.members, self.number(arrival.path), scores.log_likelihood, scores.sites)
-        self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
-        return out
-
-    def _register(self, site: Site) -> None:
-        known = self._sites.setdefault((site.name, site.shape), site)
-        if known is site:
-            check_drawn_as_weighed(site)
-        elif self.carries_values and _kind(known) != _kind(site):
-            raise errors.EngineCannotRun(
-                f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
-                "that its values cannot be carried from one to the other",
-                site=site.name,
-                where=site.where,
-                remedy="Give one of them another name, or use ab.DCC(), the default",
-            )
-
-    def site(self, key: Key) -> Site:
-        """One of the sites with that name and shape; of others only the parameters may differ."""
-        return self._sites[key]
-
-    def number(self, path: Path) -> int:
-        """The number of a path."""
-        if path.signature not in self._numbers:
-            self._numbers[path.signature] = len(self.paths)
-            self.paths.append(path)
-        return self._numbers[path.signature]
-
-
-def check_drawn_as_weighed(site: Site) -> None:
-    """Refuse a site whose density is not that of its draws: the engines take the one for the other."""
-    distribution, masked = site.distribution, False
-    while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
-        masked |= isinstance(distribution, dist.MaskedDistribution)
-        distribution = distribution.base_dist
-    if isinstance(distribution, dist.ImproperUniform):
-        what, remedy = f"{type(distribution).__name__} has no draws", "Give the site a proper prior"
-    elif masked or site.scale is not None:
-        what, remedy = "a mask or a scale gives the site another density than its draws have", "Take it off the site"
-    else:
-        return
-    raise errors.EngineCannotRun(
-        f"engines draw from the prior, and {what}",
-        site=site.name,
-        where=site.where,
-        remedy=f"{remedy}, or use ab.DCC(), the default",
-    )
-
-
-def _kind(site: Site) -> tuple[bool, tuple[int, ...]]:
-    return site.discrete, site.unconstrained_shape
+def valid(log_density: np.ndarray) -> np.ndarray:
+    """The same with minus infinity where it is not a number or infinite: such an execution counts as impossible."""
+    return np.where(log_density < np.inf, log_density, -np.inf)  # which NaN is not

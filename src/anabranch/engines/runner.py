@@ -1,0 +1,95 @@
+"""Executes a program for an engine, a population at a time.
+
+A population goes through the tree of decisions together: where all is known, no Python runs, and everything is computed
+over the executions of one decision sequence at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.divide import Division, Path
+from anabranch.divide.division import Executions, Restarted
+from anabranch.divide.recording import Site
+from anabranch.divide.simulate import Given
+from anabranch.divide.support import why_not_drawn
+from anabranch.engines.traces import Key, Traces
+
+__all__ = ["Runner", "check_drawn"]
+
+
+class Runner:
+    """Executes a program for an engine, counts the executions, and numbers the paths that they take.
+
+    `carries_values` says that the engine keeps the values of an execution when it goes over to another path.
+    """
+
+    def __init__(self, division: Division, seed: int, carries_values: bool = False) -> None:
+        self.division, self.program, self.carries_values = division, division.program, carries_values
+        self.rng = np.random.default_rng([seed, 7])
+        self.paths: list[Path] = []
+        self._numbers: dict[Any, int] = {}
+        self._sites: dict[Key, Site] = {}
+        self.evaluations = self.invalid = 0
+
+    def execute(self, n: int, given: Given | None = None) -> Traces:
+        """Execute the program n times, with values of any sites; the others are drawn from the prior."""
+        return self.traces(self.send(n, given), n)
+
+    def send(self, n: int, given: Given | None = None) -> list[Executions]:
+        """Executions that are not weighed yet."""
+        return self.division.send(given or Given(), n, seed=int(self.rng.integers(2**62)))
+
+    def traces(self, executions: Sequence[Executions], n: int) -> Traces:
+        """The traces of executions that came to an end, by their numbers."""
+        if self.division.program is not self.program:
+            raise Restarted
+        self.evaluations += n
+        out = Traces.empty(self.paths, n)
+        for group in executions:
+            if group.path is not None:
+                scores = group.scores()
+                for site in group.arrival.recording.sites:
+                    self._register(site)
+                out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
+        self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
+        return out
+
+    def _register(self, site: Site) -> None:
+        known = self._sites.setdefault((site.name, site.shape), site)
+        if known is site:
+            check_drawn(site)
+        elif self.carries_values and known.space != site.space:
+            raise errors.EngineCannotRun(
+                f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
+                "that its values cannot be carried from one to the other",
+                site=site.name,
+                where=site.where,
+                remedy="Give one of them another name, or use ab.DCC(), the default",
+            )
+
+    def site(self, key: Key) -> Site:
+        """One of the sites with that name and shape; of others only the parameters may differ."""
+        return self._sites[key]
+
+    def number(self, path: Path) -> int:
+        """The number of a path."""
+        if path.signature not in self._numbers:
+            self._numbers[path.signature] = len(self.paths)
+            self.paths.append(path)
+        return self._numbers[path.signature]
+
+
+def check_drawn(site: Site) -> None:
+    """Refuse a site whose density is not that of its draws: the engines take the one for the other."""
+    if why := why_not_drawn(site):
+        raise errors.EngineCannotRun(
+            f"engines draw from the prior, and {why}",
+            site=site.name,
+            where=site.where,
+            remedy="Give the site a proper prior without a mask or a scale, or use ab.DCC(), the default",
+        )
