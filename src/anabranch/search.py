@@ -20,6 +20,7 @@ from anabranch import errors
 from anabranch.allocate import Arm, Entry, Ledger
 from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
 from anabranch.combine import Posterior, Run, Solution
+from anabranch.combine.history import History
 from anabranch.conquer import Estimate
 from anabranch.conquer.marginal import sum_out
 from anabranch.divide import Division
@@ -58,6 +59,7 @@ class Search:
         self.ledger = Ledger()
         self.executions = 0
         self.rounds = self.looked = 0
+        self.history = History()
         self.gains: list[float] = []  # by how much each first look raised log Ẑ
         self.active = settings.active
         self.explore()
@@ -174,10 +176,18 @@ class Search:
                 self.looked += 1
                 entry.look = self.looked
         self.check_some_solved()
+        self.note([entry for entry, _ in chosen])
         if looks:
             after = self.ledger.log_evidence
             gain = after - before if np.isfinite(before) and np.isfinite(after) else np.inf
             self.gains += [gain / len(chosen)] * len(chosen)
+
+    def note(self, visited: Sequence[Entry]) -> None:
+        """Remember which paths were visited, and what is known by now."""
+        evaluations, log_evidence = self.ledger.evaluations, self.ledger.log_evidence
+        for entry in visited:
+            self.history.add(evaluations, log_evidence, entry.path.description, None, entry.target.evaluations,
+                             entry.log_evidence)  # fmt: skip
 
     def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str] | None:
         """One allocation; nothing if the time is over. What goes wrong on one path must not lose what is known."""
@@ -346,6 +356,7 @@ class Search:
             remainder=self.division.remainder,
             notes=tuple(self.notes()),
             settings=repr(self.settings),
+            history=self.history,
         )
         return Posterior(self.division.program, solutions, run)
 

@@ -98,6 +98,16 @@ class Posterior:
         return frame
 
     @property
+    def history(self) -> pd.DataFrame:
+        """What the run did when: a row for each visit of a path, with what was known of the evidence by then.
+
+        Columns: `evaluations` of the whole run by then, `log_evidence`, and, where the row is about a visit, the
+        `path`, the `chain` that was there (of engines that run chains, of which some steps are noted), the evaluations
+        `spent` on the path by then, and `path_log_evidence`. What was not known is NaN or None.
+        """
+        return self.run.history.frame()
+
+    @property
     def warnings(self) -> list[str]:
         """What is in doubt, in sentences that name the path and the remedy."""
         return diagnose.warnings_of(self.solutions, self.evidence, self.run)

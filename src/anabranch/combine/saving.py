@@ -26,6 +26,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine.evidence import Evidence
+from anabranch.combine.history import History
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path
@@ -166,7 +167,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         program, ends = cloudpickle.loads((source / PROGRAM).read_bytes())
         rows = zip(range(len(ends)), numbers["paths"], ends, strict=True)
         solutions = [_solution(k, saved, program, each, arrays) for k, saved, each in rows]
-        run = Run(**{**numbers["run"], "notes": tuple(numbers["run"]["notes"])})
+        run = _run(numbers["run"])
         evidence = _evidence(numbers.get("evidence"))
     except FileNotFoundError as error:
         raise errors.CannotLoad(
@@ -186,6 +187,11 @@ def _check_format(version: int, source: File) -> None:
             f"the posterior in {source} has format {version}, and this version of Anabranch reads up to {FORMAT}",
             remedy="Upgrade Anabranch",
         )
+
+
+def _run(saved: dict[str, Any]) -> Run:
+    history = History(**saved.get("history", {}))  # which folders of older versions lack
+    return Run(**{**saved, "notes": tuple(saved["notes"]), "history": history})
 
 
 def _evidence(saved: dict[str, Any] | None) -> Evidence | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from anabranch.combine.history import History
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path
 
@@ -79,6 +80,7 @@ class Run:
         remainder: share on executions with more sites than `max_sites`, which were not followed.
         notes: what else the user should know, as sentences.
         settings: the settings, as text.
+        history: what it did when.
     """
 
     stopped: str
@@ -90,3 +92,4 @@ class Run:
     remainder: float = 0.0
     notes: tuple[str, ...] = ()
     settings: str = ""
+    history: History = field(default_factory=History, compare=False, repr=False)

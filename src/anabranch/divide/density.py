@@ -92,12 +92,7 @@ class Density:
 
     def traced(self, point: Any) -> tuple[Any, Any, Any, Any]:
         """Log prior, log likelihood, log Jacobian and guard at one point, by JAX: to be compiled."""
-        lanes = Lanes()
-        for c in self.coordinates:
-            if c.site.unconstrained_shape == ():
-                lanes.packed[c.node] = (point, c.columns.start)
-            else:
-                lanes.values[c.node] = point[c.columns].reshape(c.site.unconstrained_shape)
+        lanes = self._lanes(point)
         lanes.run(plan(self.graph, self.steps))
         holds = jnp.all(point[self._whole] == jnp.round(point[self._whole]))
         for node, answer in self.guards:
@@ -105,8 +100,59 @@ class Density:
         jacobian = lanes.total(self.log_jacobian)
         return lanes.total(self.log_prior) + jacobian, lanes.total(self.log_likelihood), jacobian, holds
 
+    def _lanes(self, point: Any) -> Lanes:
+        lanes = Lanes()
+        for c in self.coordinates:
+            if c.site.unconstrained_shape == ():
+                lanes.packed[c.node] = (point, c.columns.start)
+            else:
+                lanes.values[c.node] = point[c.columns].reshape(c.site.unconstrained_shape)
+        return lanes
+
+    def traced_parts(self, point: Any) -> tuple[Any, Any, Any, Any]:
+        """By JAX, the values of the free sites in a row, and log f, log Jacobian of each site, and the log likelihood.
+
+        A site that is fixed or discrete has a log Jacobian of zero.
+        """
+        lanes = self._lanes(point)
+        lanes.run(plan(self.graph, self._steps_of_parts))
+        values = [jnp.reshape(lanes[c.site.outputs[0]], -1) for c in self.coordinates]
+        jacobians = dict(zip((c.site.index for c in self.coordinates if not c.site.discrete), self.log_jacobian,
+                             strict=True))  # fmt: skip
+        return (
+            jnp.concatenate([*values, jnp.zeros(0)]),
+            lanes.stacked(self.log_prior),
+            lanes.stacked([jacobians.get(site.index, 0.0) for site in self.recording.sites]),
+            lanes.total(self.log_likelihood),
+        )
+
+    @cached_property
+    def _steps_of_parts(self) -> list[Any]:
+        terms = [
+            *self.log_prior,
+            *self.log_jacobian,
+            *self.log_likelihood,
+            *(c.site.outputs[0] for c in self.coordinates),
+        ]
+        return self.graph.schedule(terms, self._point_nodes, self.sources)
+
+    def traced_point(self, values: Any) -> Any:
+        """By JAX, the point at which the free sites have these values, given in a row."""
+        lanes, start = Lanes(), 0
+        for site in self.recording.sites:
+            if site.fixed is not None:
+                lanes.values[site.outputs[0]] = jnp.asarray(site.fixed)
+                continue
+            size = int(np.prod(site.shape))
+            value = values[start : start + size].reshape(site.shape)
+            lanes.values[site.outputs[0]] = value.astype(np.int64) if site.discrete else value
+            start += size
+        steps: list[Any] = self.graph.schedule(self._inverses, lanes.values)
+        lanes.run(plan(self.graph, steps))
+        return jnp.concatenate([jnp.zeros(0), *(jnp.reshape(lanes[node], -1) for node in self._inverses)])
+
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The same over a batch of points, on the host: nothing is compiled."""
+        """What `traced` gives, over a batch of points, on the host: nothing is compiled."""
         env = self._env(points)
         evaluate(self.steps, env)
         whole = points[:, self._whole]

@@ -105,6 +105,14 @@ class Lanes:
             rest = rest + jnp.sum(array if sorted(lanes) == list(range(len(array))) else array[np.array(lanes)])
         return rest
 
+    def stacked(self, terms: Sequence[Any]) -> Any:
+        """Scalars as one array; a packed array as it is where they are all its lanes."""
+        lanes = [self.packed.get(term) for term in terms if isinstance(term, Node)]
+        if lanes and len(lanes) == len(terms) and all(x and x[0] is lanes[0][0] for x in lanes):  # type: ignore[index]
+            array = lanes[0][0]  # type: ignore[index]
+            return array[np.array([lane for _, lane in lanes])]  # type: ignore[misc]
+        return jnp.stack([jnp.zeros(()), *(jnp.asarray(self[term], np.float64) for term in terms)])[1:]
+
     def _run_pack(self, pack: Pack) -> None:
         first = pack.equations[0]
         columns = list(zip(*(equation.inputs for equation in pack.equations), strict=True))

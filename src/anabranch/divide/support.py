@@ -3,10 +3,11 @@ depend on, and whether prior draws follow the density."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpyro.distributions as dist
+from jax.tree_util import tree_leaves
 from numpyro.distributions import constraints
 
 from anabranch.divide.graph import Node
@@ -15,7 +16,15 @@ from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["finite_values", "guarded", "prior_is_sampled", "values_of", "why_not_drawn"]
+__all__ = [
+    "finite_values",
+    "guarded",
+    "independent_sites",
+    "prior_is_sampled",
+    "supports_are_constant",
+    "values_of",
+    "why_not_drawn",
+]
 
 
 def finite_values(path: Path) -> tuple[range | None, ...]:
@@ -67,6 +76,38 @@ def why_not_drawn(site: Site) -> str:
     if site.scale is not None or any(isinstance(part, dist.MaskedDistribution) for part in parts):
         return "a mask or a scale gives the site another density than its draws have"
     return ""
+
+
+def independent_sites(path: Path) -> list[int]:
+    """The free continuous sites, by number, whose parameters are the same at every point of the path."""
+    if path.interpreted:
+        return []
+    free = {site.outputs[0] for site in path.recording.free}
+    return [
+        number
+        for number, site in enumerate(path.recording.sites)
+        if site.fixed is None and not site.discrete and not free & _needed(path.recording, _nodes(site.inputs))
+    ]
+
+
+def supports_are_constant(path: Path) -> bool:
+    """Whether a point of the path keeps its other coordinates when the value of one site is changed."""
+    if path.interpreted:
+        return False
+    for end in path.ends:
+        assert isinstance(end, Recording)
+        free = {site.outputs[0] for site in end.free}
+        for site in end.free:
+            bounds = [] if site.discrete else tree_leaves(site.distribution.support)
+            if any(isinstance(bound, constraints.Constraint) for bound in bounds):  # of the user's own: unknown
+                return False
+            if free & _needed(end, _nodes(map(as_input, bounds))):
+                return False
+    return True
+
+
+def _nodes(inputs: Iterable[object]) -> list[Node]:
+    return [x for x in inputs if isinstance(x, Node)]
 
 
 def _needed(recording: Recording, nodes: list[Node]) -> set[Node]:

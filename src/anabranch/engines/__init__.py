@@ -3,9 +3,9 @@
 from anabranch.engines.bbvi import BBVI
 from anabranch.engines.importance import ImportanceSampling
 from anabranch.engines.involutive import InvolutiveMH, Move
+from anabranch.engines.metropolis import LightweightMH, RandomWalkMH
 from anabranch.engines.particle_mcmc import IPMCMC, PIMH, PMMH, ParticleGibbs
 from anabranch.engines.rejection import Rejection
-from anabranch.engines.single_site import LightweightMH, RandomWalkMH
 from anabranch.engines.smc import SMC
 from anabranch.engines.svi import SVI
 

@@ -62,19 +62,28 @@ class Collection:
 
     def add(self, traces: Traces, log_weights: np.ndarray, blocks: np.ndarray, keep: bool = True) -> None:
         """Add executions; those that are not kept count in the weights of the paths alone."""
-        blocks = blocks % BLOCKS
-        self.executions += len(traces)
-        self.beyond += int((traces.path < 0).sum())
+        self.weigh(traces.paths, traces.path, log_weights, blocks)
+        if keep:
+            self.keep(traces, log_weights, blocks)
+
+    def weigh(self, paths: list[Path], path: np.ndarray, log_weights: np.ndarray, blocks: np.ndarray) -> None:
+        """Add to the weights of the paths those of executions, of each of which the path is given by its number."""
+        self.executions += len(path)
+        self.beyond += int((path < 0).sum())
+        inside = np.flatnonzero((path >= 0) & (log_weights > -np.inf))
+        for number in np.unique(path[inside]):
+            rows = inside[path[inside] == number]
+            mass = self.masses.setdefault(paths[number], np.full(BLOCKS, -np.inf))
+            np.logaddexp.at(mass, blocks[rows] % BLOCKS, log_weights[rows])
+
+    def keep(self, traces: Traces, log_weights: np.ndarray, blocks: np.ndarray) -> None:
+        """Keep executions whose weights were added, as draws, unless they are too light."""
         inside = np.flatnonzero((traces.path >= 0) & (log_weights > -np.inf))
-        for number in np.unique(traces.path[inside]):
-            rows = inside[traces.path[inside] == number]
-            mass = self.masses.setdefault(traces.paths[number], np.full(BLOCKS, -np.inf))
-            np.logaddexp.at(mass, blocks[rows], log_weights[rows])
-        if not keep or not len(inside):
+        if not len(inside):
             return
         self._top = max(self._top, float(log_weights[inside].max()))
         rows = inside[log_weights[inside] > self._top - _NOTHING]
-        self._kept.append((traces.take(rows), log_weights[rows], blocks[rows]))
+        self._kept.append((traces.take(rows), log_weights[rows], blocks[rows] % BLOCKS))
         self._size += len(rows)
         if self._size > 2 * _KEPT:
             self._thin()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from anabranch import errors
@@ -9,10 +12,12 @@ from anabranch.conquer.chains import chain_ess, split_r_hat
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces
 
-__all__ = ["Chains", "accepted", "check_chains", "starting_points"]
+__all__ = ["Chains", "Walked", "accepted", "check_chains", "starting_points"]
 
 _ATTEMPTS = 50
 _KEPT = 40_000
+_NOTED = 4_000
+"""Visits of chains that are remembered, at most."""
 
 
 def check_chains(chains: int, warmup: float) -> None:
@@ -53,6 +58,43 @@ def accepted(log_ratio: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.log(rng.random(len(log_ratio))) < log_ratio
 
 
+@dataclass
+class Walked:
+    """Where chains were after each of some steps.
+
+    Attributes:
+        first: the number of the first step.
+        every: of how many steps the executions of one are kept.
+        path: (steps, chains), a number among the runner's paths; -1 where the time was over before the step.
+        log_density: (steps, chains).
+        clock: (chains,), the steps that each has made.
+        kept: executions, each with the numbers of their chains.
+        points: the same as points of a path, by its number.
+    """
+
+    first: int
+    every: int
+    path: np.ndarray
+    log_density: np.ndarray
+    clock: np.ndarray
+    kept: list[tuple[Traces, np.ndarray]] = field(default_factory=list)
+    points: dict[int, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def steps(self) -> int:
+        return len(self.path)
+
+    @property
+    def on_the_way(self) -> np.ndarray:
+        """The chains that have steps to make."""
+        return self.clock < self.steps
+
+    def note(self, at: np.ndarray, chains: np.ndarray, path: np.ndarray | int, log_density: np.ndarray) -> np.ndarray:
+        """Where chains were after some steps; of these, which are to be kept."""
+        self.path[at, chains], self.log_density[at, chains] = path, log_density
+        return (self.first + at) % self.every == 0
+
+
 class Chains:
     """Keeps the states of chains, each a block of its own, once the warm-up is over."""
 
@@ -60,7 +102,7 @@ class Chains:
         self.session, self.warmup, self.number = session, warmup, len(start)
         states = session.limits.budget / max(cost, 1)
         self.every = max(1, int(np.ceil(states * (1 - warmup) / _KEPT)))
-        self.steps = 0
+        self.steps = self.made = 0
         self.last = start, np.arange(self.number)
         self.log_densities: list[np.ndarray] = []
 
@@ -77,6 +119,33 @@ class Chains:
         self.last = state, blocks
         if not self.warming_up:
             self._keep(state, blocks)
+
+    def add_walk(self, walked: Walked, state: Traces) -> None:
+        """Many steps at once, after which the chains are in this state."""
+        blocks = np.arange(self.number)
+        self.last = state, blocks
+        self._note(walked, state)
+        if self.warming_up:
+            return
+        collection = self.session.collection
+        made, chains = np.nonzero(walked.path >= 0)
+        collection.count(chains)
+        collection.weigh(state.paths, walked.path[made, chains], np.zeros(len(chains)), chains)
+        for traces, of_chains in walked.kept:
+            collection.keep(traces, np.zeros(len(of_chains)), of_chains)
+        whole = (walked.path >= 0).all(axis=1)
+        self.log_densities.extend(walked.log_density[whole])
+        self.steps += int(whole.sum())
+
+    def _note(self, walked: Walked, state: Traces) -> None:
+        """Remember where the chains were after some of the steps."""
+        every = max(1, self.session.limits.budget // _NOTED)
+        before = self.session.runner.evaluations - int(walked.clock.sum())
+        for step in np.flatnonzero((self.made + np.arange(walked.steps)) % every == 0):
+            for chain in np.flatnonzero(walked.path[step] >= 0):
+                path = state.paths[walked.path[step, chain]].description
+                self.session.history.add(before + (int(step) + 1) * self.number, path=path, chain=int(chain))
+        self.made += walked.steps
 
     def _keep(self, state: Traces, blocks: np.ndarray) -> None:
         self.session.collection.count(blocks)

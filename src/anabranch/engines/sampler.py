@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.combine import Posterior, Run
+from anabranch.combine.history import History
 from anabranch.divide import Division
 from anabranch.divide.division import Restarted
 from anabranch.divide.interpret import Execution
@@ -21,6 +22,8 @@ from anabranch.report.progress import Progress, Status
 __all__ = ["Sampler", "Session", "recordings_of"]
 
 _RESTARTS = 5
+_MORE = 1.02
+"""By how much the evaluations grow between two looks at the evidence that are remembered."""
 
 
 class Session:
@@ -32,6 +35,8 @@ class Session:
         self.collection = Collection(type(engine).__name__, seed, weighted=engine.weighted)
         self.rng = np.random.default_rng([seed, 13])
         self.notes: list[str] = []
+        self.history = History()
+        self._met = 0
         self.stopped = ""
 
     @property
@@ -50,10 +55,21 @@ class Session:
         """Whether there is anything left to do; tells the progress display how far it has come."""
         log_z, sd = self.collection.evidence() if self.engine.has_evidence else (None, None)
         evaluations = self.runner.evaluations
+        self._note(log_z)
         self.progress.update(Status(len(self.runner.paths), len(self.collection.masses), log_z, sd, evaluations,
                                     self.limits.budget))  # fmt: skip
         self.stopped = self.limits.exceeded(evaluations) or self._is_settled(sd)
         return not self.stopped
+
+    def _note(self, log_evidence: float | None) -> None:
+        """Remember the paths that were met for the first time, and, now and then, the evidence."""
+        evaluations = self.runner.evaluations
+        for path in self.runner.paths[self._met :]:
+            self.history.add(evaluations, log_evidence, path.description)
+        self._met = len(self.runner.paths)
+        last = max(self.history.evaluations[-1:], default=0)
+        if log_evidence is not None and evaluations > _MORE * last:
+            self.history.add(evaluations, log_evidence)
 
     def _is_settled(self, log_evidence_sd: float | None) -> str:
         tolerance = self.limits.tolerance
@@ -85,7 +101,7 @@ class Session:
             )
         evaluations = self.runner.evaluations
         return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, explored,
-                   notes=tuple(notes), settings=repr(self.engine))  # fmt: skip
+                   notes=tuple(notes), settings=repr(self.engine), history=self.history)  # fmt: skip
 
 
 class Sampler(ABC):

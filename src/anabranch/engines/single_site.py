@@ -15,114 +15,23 @@ reals, and a step for whole numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
-from anabranch.combine import Posterior
 from anabranch.divide.division import Executions
 from anabranch.divide.fitting import can_have, log_jacobian
 from anabranch.divide.fitting import moved as moved_by
 from anabranch.divide.simulate import Given
-from anabranch.engines.centred import centred_posterior
-from anabranch.engines.markov import Chains, accepted, check_chains, starting_points
+from anabranch.engines.markov import accepted
 from anabranch.engines.runner import Runner
-from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.traces import Key, Traces
 
-__all__ = ["LightweightMH", "RandomWalkMH", "Scales", "log_acceptance", "propose", "single_site_step"]
+__all__ = ["Scales", "local_moves", "log_acceptance", "propose", "single_site_step"]
 
 _WIDEST, _NARROWEST = 0.5, -2.5
 """Powers of ten between which the size of a local step is drawn, in units of the prior's standard deviation."""
-
-
-@dataclass(frozen=True)
-class LightweightMH(Sampler):
-    """Lightweight Metropolis-Hastings: one site at a time, proposed from its prior.
-
-    Args:
-        chains: that run side by side; errors come from how they differ.
-        warmup: the share of the budget whose states are not kept.
-
-    Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> def coin(heads):
-        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
-        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
-        ...     ab.observe("heads", dist.Binomial(10, p), heads)
-        >>> posterior = ab.infer(coin, 9, engine=ab.engines.LightweightMH(), budget=50_000)
-        >>> abs(posterior.probability("fair")[1] - 0.0970) < 0.02
-        True
-    """
-
-    chains: int = 100
-    warmup: float = 0.2
-
-    has_evidence: ClassVar[bool] = False
-    carries_values: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_chains(self.chains, self.warmup)
-
-    def sample(self, session: Session) -> None:
-        run_chains(session, self.chains, self.warmup, local_share=0.0)
-
-
-@dataclass(frozen=True)
-class RandomWalkMH(Sampler):
-    """Random-walk Metropolis-Hastings: one site at a time, from its prior or by a local move.
-
-    Args:
-        chains: that run side by side; errors come from how they differ.
-        warmup: the share of the budget whose states are not kept.
-        local_share: the share of local moves.
-        importance_samples: of the budget, the share that is spent on importance samples around the states of the
-            chains; they give an evidence, which chains alone do not (paper, section 7).
-
-    Example:
-        >>> import anabranch as ab
-        >>> from anabranch import programs
-        >>> engine = ab.engines.RandomWalkMH(importance_samples=0.5)
-        >>> posterior = ab.infer(programs.branching, 2.0, engine=engine, budget=50_000)
-        >>> abs(posterior.log_evidence - -3.1495) < 0.1
-        True
-    """
-
-    chains: int = 100
-    warmup: float = 0.2
-    local_share: float = 0.5
-    importance_samples: float = 0.0
-
-    has_evidence: ClassVar[bool] = False
-    carries_values: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_chains(self.chains, self.warmup)
-        if not 0 <= self.local_share <= 1:
-            raise ValueError(f"local_share must be between 0 and 1; got {self.local_share}")
-        if not 0 <= self.importance_samples < 1:
-            raise ValueError(f"importance_samples must be a share, from 0 to below 1; got {self.importance_samples}")
-
-    def sample(self, session: Session) -> None:
-        run_chains(session, self.chains, self.warmup, self.local_share, until=1 - self.importance_samples)
-
-    def posterior(self, session: Session) -> Posterior:
-        return centred_posterior(session) if self.importance_samples else session.posterior()
-
-
-def run_chains(session: Session, number: int, warmup: float, local_share: float, until: float = 1.0) -> None:
-    """Chains, until the session ends, or until a share of it is over."""
-    number = min(number, max(session.limits.budget // 10, 1))
-    state = starting_points(session, number)
-    chains, scales = Chains(session, state, warmup * until, cost=1), Scales()
-    while session.goes_on() and (session.progressed < until or not chains.steps):
-        if chains.warming_up:
-            scales.learn(state)
-        state = single_site_step(session.runner, state, scales, local_share, session.rng)
-        chains.add(state)
-    chains.finish()
 
 
 class Scales:
@@ -175,10 +84,15 @@ class Proposal:
 
 
 def single_site_step(
-    runner: Runner, state: Traces, scales: Scales, local_share: float, rng: np.random.Generator
+    runner: Runner,
+    state: Traces,
+    scales: Scales,
+    local_share: float,
+    rng: np.random.Generator,
+    left_out: Mapping[Key, np.ndarray] | None = None,
 ) -> Traces:
-    """One step of each chain: the executions after it."""
-    proposal = propose(state, runner, scales, local_share, rng)
+    """One step of each chain: the executions after it. Sites that are left out, by row, are not chosen."""
+    proposal = propose(state, runner, scales, local_share, rng, left_out)
     arrivals = runner.send(len(state), proposal.given)
     new = runner.traces(arrivals, len(state))
     return state.replaced(accepted(log_acceptance(runner, state, new, proposal, arrivals), rng), new)
@@ -194,12 +108,20 @@ def log_acceptance(
     return np.where(refused, -np.inf, log_ratio)
 
 
-def propose(state: Traces, runner: Runner, scales: Scales, local_share: float, rng: np.random.Generator) -> Proposal:
-    """A change of one site of each execution, any of them with the same probability."""
-    n, keys = len(state), sorted(state.present)
-    present = np.array([state.present[key] for key in keys]).reshape(len(keys), n)
-    rank = (rng.random(n) * present.sum(axis=0)).astype(int)
-    chosen = (present.cumsum(axis=0) > rank).argmax(axis=0)
+def propose(
+    state: Traces,
+    runner: Runner,
+    scales: Scales,
+    local_share: float,
+    rng: np.random.Generator,
+    left_out: Mapping[Key, np.ndarray] | None = None,
+) -> Proposal:
+    """A change of one site of each execution, any of them, but for those left out, with the same probability."""
+    n, keys, left_out = len(state), sorted(state.present), left_out or {}
+    open_to = [state.present[key] & ~left_out[key] if key in left_out else state.present[key] for key in keys]
+    possible = np.array(open_to).reshape(len(keys), n)
+    rank = (rng.random(n) * possible.sum(axis=0)).astype(int)
+    chosen = (possible.cumsum(axis=0) > rank).argmax(axis=0)
     from_prior = rng.random(n) >= local_share
     proposal = Proposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
     for number in np.unique(chosen):
@@ -225,13 +147,18 @@ def _move(
             entry = rng.integers(flat.shape[1], size=len(rows))
             flat[rows, entry] += _whole_steps(len(rows), rng)
         return
-    size = int(np.prod(site.unconstrained_shape))
-    width = 10.0 ** rng.uniform(_NARROWEST, _WIDEST, (len(rows), 1)) * scales.of(key, size)
-    one = np.arange(size) == rng.integers(max(size, 1), size=(len(rows), 1))
-    moves = width * rng.standard_normal((len(rows), size)) * (one | (rng.random((len(rows), 1)) < 0.5))
+    spread = scales.of(key, int(np.prod(site.unconstrained_shape)))
     steps = np.zeros((n, *site.unconstrained_shape))
-    steps[rows] = moves.reshape(-1, *site.unconstrained_shape)
+    steps[rows] = local_moves(len(rows), spread, rng).reshape(-1, *site.unconstrained_shape)
     proposal.steps[key] = steps
+
+
+def local_moves(n: int, spread: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """n steps of a real site, of any size up to a few times its spread: of all its coordinates or of one, by turns."""
+    size = len(spread)
+    width = 10.0 ** rng.uniform(_NARROWEST, _WIDEST, (n, 1)) * spread
+    one = np.arange(size) == rng.integers(max(size, 1), size=(n, 1))
+    return width * rng.standard_normal((n, size)) * (one | (rng.random((n, 1)) < 0.5))
 
 
 def _whole_steps(n: int, rng: np.random.Generator) -> np.ndarray:

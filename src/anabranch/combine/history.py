@@ -1,0 +1,60 @@
+"""What a run did when: which paths it visited, and what was known of the evidence by then."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["History"]
+
+
+@dataclass
+class History:
+    """One row for each visit of a path, or for each time that the evidence was looked at.
+
+    Attributes:
+        evaluations: of the whole run, by then.
+        log_evidence: log Ẑ by then; NaN where it was not known.
+        path: the description of the path that was visited; None if the row is not about one.
+        chain: the chain that was there; None if the visit was not one of a chain.
+        spent: evaluations of that path by then; zero where they are not counted by path.
+        path_log_evidence: log Ẑ_k of that path by then; NaN where it was not known.
+    """
+
+    evaluations: list[int] = field(default_factory=list)
+    log_evidence: list[float] = field(default_factory=list)
+    path: list[str | None] = field(default_factory=list)
+    chain: list[int | None] = field(default_factory=list)
+    spent: list[int] = field(default_factory=list)
+    path_log_evidence: list[float] = field(default_factory=list)
+
+    def add(
+        self,
+        evaluations: int,
+        log_evidence: float | None = None,
+        path: str | None = None,
+        chain: int | None = None,
+        spent: int = 0,
+        path_log_evidence: float = np.nan,
+    ) -> None:
+        """Add a row."""
+        self.evaluations.append(int(evaluations))
+        self.log_evidence.append(np.nan if log_evidence is None else float(log_evidence))
+        self.path.append(path)
+        self.chain.append(None if chain is None else int(chain))
+        self.spent.append(int(spent))
+        self.path_log_evidence.append(float(path_log_evidence))
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(asdict(self)).astype({"path": object, "chain": object})
