@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class Arrival:
     fork: Fork
     batch: Batch
     execution: Execution | None = None
+    _scores: Scores | None = field(default=None, init=False, repr=False)
 
     def values(self) -> dict[str, np.ndarray]:
         """Every site by name, over the members."""
@@ -68,6 +69,11 @@ class Arrival:
 
     def scores(self) -> Scores:
         """What each site, and all observations together, add to the log density of the members."""
+        if self._scores is None:
+            self._scores = self._scored()
+        return self._scores
+
+    def _scored(self) -> Scores:
         recording, values = self.recording, self.values()
         if self.execution is not None:
             log_probs, log_likelihood = Scorer(recording)(values, 1)

@@ -166,6 +166,11 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
     if len(recording.observations) < observed:
         return False
     observation = recording.observations[observed - 1]
+    is_all = len(recording.observations) == 1 and observation.preceding == len(recording.sites)
+    if is_all and arrival.fork.question is None:
+        # What there is to say of these executions is compiled, and asked for again when they are collected.
+        terms[members] = valid(arrival.scores().log_likelihood)
+        return False
     # What comes before the observation is drawn now, so that the copies of a particle share it.
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])

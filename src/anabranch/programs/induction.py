@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 
 import anabranch as ab
 
-__all__ = ["function_induction", "function_induction_data"]
+__all__ = ["function_induction", "function_induction_data", "function_induction_test_data"]
 
 IDENTITY, SQUARE, SINE, PLUS = range(4)
 
@@ -51,7 +51,15 @@ def expression(depth: int, parent: int | None) -> Callable[[Any], Any]:
 
 
 def function_induction_data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """30 points of -x + 2 sin(5 x^2) with noise 0.5."""
-    rng = np.random.default_rng(seed)
-    x = np.sort(rng.uniform(-1.5, 1.5, 30))
+    """30 points of -x + 2 sin(5 x^2) with noise 0.5, for x between -1.5 and 1.5."""
+    return _points(np.random.default_rng(seed), 1.5)
+
+
+def function_induction_test_data(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """30 points of the same function that were held out, for x between -2 and 2: some call for extrapolation."""
+    return _points(np.random.default_rng(seed), 2.0)
+
+
+def _points(rng: np.random.Generator, limit: float) -> tuple[np.ndarray, np.ndarray]:
+    x = np.sort(rng.uniform(-limit, limit, 30))
     return x, -x + 2 * np.sin(5 * x * x) + 0.5 * rng.standard_normal(30)

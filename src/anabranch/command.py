@@ -1,0 +1,68 @@
+"""The command `anabranch`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default those of the process; zero if all went well."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    given = _parser().parse_args(arguments)
+    from anabranch.reproduce.experiments import ENGINES, EXPERIMENTS
+    from anabranch.reproduce.reproduction import Settings, reproduce
+
+    unknown = [method for method in given.methods or () if method not in ENGINES]
+    if unknown:
+        _parser().error(f"no method {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    settings = Settings(
+        experiments=list(EXPERIMENTS) if given.experiment == "all" else [given.experiment],
+        folder=given.folder or Path("reproduction-quick" if given.quick else "reproduction"),
+        quick=given.quick,
+        methods=given.methods,
+        runs=given.runs,
+        budget=given.budget,
+        workers=given.workers,
+        command=f"anabranch {shlex.join(arguments)}",
+    )
+    try:
+        failures = reproduce(settings)
+    except KeyboardInterrupt:
+        return 130
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="anabranch", description="Inference on programs that branch at random.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run the paper's experiments again",
+        description="Run section 7 of the paper again (Zhou et al., 2020): records, figures, tables and a page, in a "
+        "folder. What was interrupted goes on where it was when the same command is given again.",
+    )
+    reproduce.add_argument("experiment", choices=["gmm", "misspecified", "induction", "all"])
+    reproduce.add_argument("--quick", action="store_true", help="a small version, in about two minutes")
+    reproduce.add_argument("--folder", type=Path, help="where to write (default: reproduction, or reproduction-quick)")
+    reproduce.add_argument("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these methods")
+    reproduce.add_argument("--runs", type=_positive, metavar="N", help="runs of each method (default: as in the paper)")
+    reproduce.add_argument("--budget", type=_positive, metavar="N", help="evaluations of a run (default: 1000000)")
+    reproduce.add_argument("--workers", type=_positive, metavar="N", default=os.cpu_count() or 1,
+                           help="processes (default: the number of cores)")  # fmt: skip
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text.replace("_", "").replace(",", ""))
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
+    return value

@@ -1,0 +1,65 @@
+"""The three experiments of section 7: program, data, what is compared, and what a run is measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import anabranch as ab
+from anabranch import programs
+from anabranch.reproduce import measures
+
+__all__ = ["BUDGET", "ENGINES", "EXPERIMENTS", "Experiment"]
+
+BUDGET = 1_000_000
+"""Evaluations of a run, of every method."""
+
+Engine = Any  # whatever `ab.infer` takes
+
+ENGINES: Mapping[str, Engine] = {
+    "default": ab.DCC(),
+    "paper": ab.DCC.paper(most_active=20),
+    "is": ab.engines.ImportanceSampling(),
+    "rmh": ab.engines.RandomWalkMH(),
+    "rmh_centred": ab.engines.RandomWalkMH(importance_samples=0.5),
+    "pg": ab.engines.ParticleGibbs(),
+    "ipmcmc": ab.engines.IPMCMC(),
+    "bbvi": ab.engines.BBVI(),
+}
+"""The methods: ours, the paper's own, and those that it is compared with."""
+
+LONG_CHAINS: Mapping[str, Engine] = {
+    "default": ENGINES["default"],
+    "paper": ENGINES["paper"],
+    # A tenth of the chains, ten times as long: whether they climb down from K = 91 is the question.
+    "rmh": ab.engines.RandomWalkMH(chains=10),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A program with its data, the methods that are compared on it, how often each is run, and how it is measured."""
+
+    program: Callable[..., Any]
+    args: tuple[Any, ...]
+    engines: Mapping[str, Engine]
+    runs: int
+    measure: Callable[[ab.Posterior], dict[str, Any]]
+
+
+def _induction() -> Experiment:
+    (x, y), (x_test, y_test) = programs.function_induction_data(), programs.function_induction_test_data()
+    everywhere = np.concatenate([x, x_test, measures.GRID_X])
+    return Experiment(programs.function_induction, (everywhere, y), ENGINES, 15, measures.of_induction(y_test))
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "gmm": Experiment(programs.mixture, (programs.mixture_data(),), ENGINES, 15, measures.of_mixture),
+    "misspecified": Experiment(
+        programs.misspecified_mixture, (programs.mixture_data(),), LONG_CHAINS, 5, measures.of_misspecified_mixture
+    ),
+    "induction": _induction(),
+}

@@ -1,0 +1,70 @@
+"""The figures of section 7 of the paper, from the records of runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from anabranch.reproduce.figures.functions import functions
+from anabranch.reproduce.figures.labels import Record
+from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability
+from anabranch.reproduce.figures.resources import resources
+from anabranch.reproduce.figures.times import times
+from anabranch.reproduce.figures.visits import visits
+from anabranch.reproduce.truth import Truths
+
+__all__ = [
+    "FIGURES",
+    "draw_all",
+    "evidence",
+    "functions",
+    "misspecified_probability",
+    "predictive",
+    "probability",
+    "resources",
+    "times",
+    "visits",
+]
+
+FIGURES: dict[str, Callable[[Sequence[Record], Truths], Figure | None]] = {
+    "predictive": predictive,
+    "evidence": evidence,
+    "probability": probability,
+    "visits": visits,
+    "misspecified_probability": misspecified_probability,
+    "functions": functions,
+    "resources": resources,
+    "times": times,
+}
+
+
+def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Write each figure there are data for to folder/figures, as PNG and SVG; the paths of the PNGs by name.
+
+    Figures of an earlier time that there are no data for now are removed.
+    """
+    target = Path(folder) / "figures"
+    target.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for name, draw in FIGURES.items():
+        figure = draw(records, truths)
+        png, svg = target / f"{name}.png", target / f"{name}.svg"
+        if figure is None:
+            png.unlink(missing_ok=True)
+            svg.unlink(missing_ok=True)
+        else:
+            _save(figure, png, svg)
+            drawn[name] = png
+    return drawn
+
+
+def _save(figure: Figure, png: Path, svg: Path) -> None:
+    """Both files, the same byte for byte from the same records."""
+    figure.savefig(png, dpi=150)
+    figure.set_layout_engine("none")  # the layout stays as it was found, which takes a while
+    with matplotlib.rc_context({"svg.hashsalt": svg.name}):
+        figure.savefig(svg, dpi=150, metadata={"Date": None})

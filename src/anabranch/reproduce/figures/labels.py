@@ -1,0 +1,78 @@
+"""What experiments and methods are called, and how a method is drawn: the same in every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "BLUE",
+    "EXPERIMENTS",
+    "GREY",
+    "METHODS",
+    "ORANGE",
+    "PALETTE",
+    "Line",
+    "Method",
+    "Record",
+    "probability_text",
+    "runs_of",
+]
+
+Record = dict[str, Any]
+"""What a run left behind, as read from its file."""
+Line = str | tuple[float, tuple[float, ...]]
+"""A line style of matplotlib."""
+
+# Of the palette by Okabe and Ito, which people with any kind of colour vision can tell apart; grey for its yellow.
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7F7F7F"
+GREEN, PURPLE, SKY, VERMILLION, BLACK = "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000"
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method's name and its looks."""
+
+    label: str
+    colour: str
+    line: Line
+    marker: str
+
+
+METHODS = {
+    "default": Method("Anabranch (default)", BLUE, "-", "o"),
+    "paper": Method("DCC, as in the paper", VERMILLION, "--", "s"),
+    "is": Method("Importance sampling", GREY, ":", "^"),
+    "rmh": Method("RMH", GREEN, "-.", "D"),
+    "rmh_centred": Method("RMH + importance samples", PURPLE, (0.0, (5.0, 1.0, 1.0, 1.0, 1.0, 1.0)), "v"),
+    "pg": Method("Particle Gibbs", ORANGE, (0.0, (7.0, 3.0)), "P"),
+    "ipmcmc": Method("IPMCMC", SKY, (0.0, (1.0, 3.0)), "X"),
+    "bbvi": Method("BBVI", BLACK, (0.0, (3.0, 1.0)), "*"),
+}
+EXPERIMENTS = {
+    "gmm": "Gaussian mixture",
+    "misspecified": "Gaussian mixture, misspecified prior",
+    "induction": "Function induction",
+}
+
+
+def runs_of(records: Sequence[Record], experiment: str) -> dict[str, list[Record]]:
+    """The runs of an experiment by method, in the order of the methods and of the seeds."""
+    chosen = sorted((r for r in records if r["experiment"] == experiment), key=lambda record: record["seed"])
+    grouped = {method: [r for r in chosen if r["method"] == method] for method in METHODS}
+    return {method: runs for method, runs in grouped.items() if runs}
+
+
+def probability_text(value: float) -> str:
+    """A probability to four places, and nought or one only if it is.
+
+    >>> [probability_text(value) for value in (0.99761, 0.0, 3e-9, 1 - 3e-9, 1.0)]
+    ['0.9976', '0', '< 0.0001', '> 0.9999', '1']
+    """
+    if 0 < value < 0.00005:
+        return "< 0.0001"
+    if 0.99995 <= value < 1:
+        return "> 0.9999"
+    return f"{value:.4f}" if 0 < value < 1 else f"{value:.0f}"

@@ -1,0 +1,68 @@
+"""Parts that several figures share: a grid of panels, and strips of one point per run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from anabranch.reproduce.figures.labels import METHODS
+
+__all__ = ["SMALL", "draw_strips", "panel_grid", "strip_height"]
+
+SMALL = 9
+"""The smallest size of letters, in points."""
+
+
+def panel_grid(
+    count: int, columns: int, size: tuple[float, float], labels: tuple[str, str]
+) -> tuple[Figure, list[Axes]]:
+    """A figure of panels with common axes, each of the size given in inches; places that stay empty are taken out."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(columns * size[0], rows * size[1] + 1), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels = list(grid.flat)
+    for empty in panels[count:]:
+        empty.remove()
+    # Not labels of the figure as a whole: those get in the way of a legend outside of the axes.
+    for lowest in panels[max(count - columns, 0) : count]:
+        lowest.tick_params(labelbottom=True)
+        lowest.set_xlabel(labels[0])
+    for leftmost in panels[:count:columns]:
+        leftmost.set_ylabel(labels[1])
+    return figure, panels[:count]
+
+
+def strip_height(methods: int) -> float:
+    """Inches that the strips of so many methods take."""
+    return 1.0 + 0.42 * methods
+
+
+def draw_strips(axes: Axes, values: Mapping[str, Sequence[float]], text: Callable[[float], str]) -> None:
+    """One row per method with a point per run, a bar at the median, and the figures beside it."""
+    for place, (name, numbers) in enumerate(values.items()):
+        method = METHODS[name]
+        spread = np.linspace(-0.28, 0.28, len(numbers)) if len(numbers) > 1 else np.zeros(1)
+        middle = float(np.median(numbers))
+        axes.plot(
+            numbers,
+            place + spread,
+            method.marker,
+            color=method.colour,
+            markersize=5,
+            alpha=0.75,
+            clip_on=False,
+            zorder=3,
+        )
+        axes.plot([middle, middle], [place - 0.36, place + 0.36], color=method.colour, linewidth=2)
+        words = text(middle)
+        if len(numbers) > 1:
+            words += f" ({text(min(numbers))} – {text(max(numbers))})"
+        axes.text(1.03, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL)
+    axes.text(1.03, -0.75, "median (min – max)", transform=axes.get_yaxis_transform(), va="bottom", fontsize=SMALL)
+    axes.set_yticks(range(len(values)), [METHODS[name].label for name in values])
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    axes.grid(axis="x", alpha=0.3)

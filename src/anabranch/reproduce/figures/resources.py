@@ -1,0 +1,122 @@
+"""How the evidence of each path converges, and what was spent on it: figure 7 of the paper."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from anabranch.reproduce.figures.labels import METHODS, PALETTE, Line, Record, runs_of
+from anabranch.reproduce.truth import InductionTruth, Truths
+
+__all__ = ["formula", "heaviest", "resources"]
+
+MOST_PATHS = 8
+TALLEST = 60.0
+"""The most nats that the axis of the evidence spans below the best path: what is lower has no posterior mass."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MOST_MARKERS = 20
+LIGHT = "#C8C8C8"
+STYLES: tuple[Line, ...] = ("-", (0.0, (6.0, 1.5)), "-.", (0.0, (3.0, 1.0, 1.0, 1.0, 1.0, 1.0)))
+
+
+def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
+    """A figure of log Z_k of the heaviest paths above the evaluations spent on them, in the first run of each DCC."""
+    runs = {method: found[0] for method, found in runs_of(records, "induction").items() if found[0].get("resources")}
+    if not runs:
+        return None
+    paths = heaviest(list(runs.values()), truths.induction, MOST_PATHS)
+    figure = Figure(figsize=(1 + 5.2 * len(runs), 8.5), layout="constrained")
+    grid = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
+    for (above, below), (method, run) in zip(grid.T, runs.items(), strict=True):
+        above.set_title(f"{METHODS[method].label}, run {run['seed']}", fontsize=10)
+        _draw_run(above, below, run, paths)
+        if truths.induction is not None:
+            _draw_truth(above, truths.induction, paths)
+        below.set_xlabel("evaluations of the density, in all")
+    grid[0, 0].set(
+        xscale="log", ylabel="log evidence of the path (nats), cut below", ylim=_limits(runs, truths.induction, paths)
+    )
+    grid[1, 0].set(yscale="log", ylabel="evaluations spent on the path")
+    figure.suptitle("Evidence of the paths of function induction, and what was spent on them")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def heaviest(runs: Sequence[Record], truth: InductionTruth | None, most: int) -> list[str]:
+    """The heaviest paths of the runs, by their exact weights where known, else by the evidence that was estimated."""
+    found = list(dict.fromkeys(path for run in runs for path in run["resources"]))
+
+    def weight(path: str) -> tuple[float, float]:
+        exact = 0.0 if truth is None else truth.weights.get(path, 0.0)
+        return exact, max(_last_evidence(run["resources"].get(path)) for run in runs)
+
+    return sorted(found, key=weight, reverse=True)[:most]
+
+
+def formula(shape: str) -> str:
+    """The short name of a shape as people write it, without coefficients; one that is written so already stays.
+
+    >>> formula("x+sx2"), formula("sin(x+x2)"), formula("a·x + b·sin(c·x²)")
+    ('x + sin(x²)', 'sin(x + x²)', 'a·x + b·sin(c·x²)')
+    """
+    return re.sub(r"\bs(x²?)", r"sin(\1)", re.sub(r"\s*\+\s*", " + ", shape.replace("x2", "x²")))
+
+
+def _last_evidence(resource: Record | None) -> float:
+    known = [value for value in (resource or {}).get("log_evidence", []) if value is not None and math.isfinite(value)]
+    return known[-1] if known else -math.inf
+
+
+def _draw_run(above: Axes, below: Axes, run: Record, paths: list[str]) -> None:
+    """The heaviest paths in colour, the others thin and grey."""
+    for path, resource in run["resources"].items():
+        if path not in paths:
+            _draw_path(above, below, resource, run["evaluations"], color=LIGHT, linewidth=0.7, zorder=1)
+    for order, path in enumerate(paths):
+        looks: dict[str, Any] = {
+            "color": PALETTE[order],
+            "linestyle": STYLES[order % len(STYLES)],
+            "marker": MARKERS[order],
+        }
+        above.plot([], [], **looks, linewidth=1.8, markersize=4, label=formula(path))
+        if path in run["resources"]:
+            _draw_path(above, below, run["resources"][path], run["evaluations"], **looks, linewidth=1.8, markersize=4)
+    above.plot([], [], color=LIGHT, linewidth=0.7, label="other paths")
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+
+
+def _draw_path(above: Axes, below: Axes, resource: Record, end: int, **looks: Any) -> None:
+    """What was known from each visit to the next, and to the end of the run, with a marker at the visits."""
+    visits = len(resource["evaluations"])
+    evaluations = [*resource["evaluations"], end]
+    every = list(range(0, visits, max(visits // MOST_MARKERS, 1)))
+    log_evidence, spent = (np.array([*resource[key], resource[key][-1]], float) for key in ("log_evidence", "spent"))
+    above.step(evaluations, log_evidence, where="post", markevery=every, **looks)
+    below.step(evaluations, np.where(spent > 0, spent, np.nan), where="post", markevery=every, **looks)
+
+
+def _draw_truth(axes: Axes, truth: InductionTruth, paths: list[str]) -> None:
+    """Dashed lines; those of two paths that mirror each other lie on one another, and their dashes take turns."""
+    for order, path in enumerate(paths):
+        if path in truth.log_evidence_of:
+            dashes = (4.0 * (order % 2), (4.0, 4.0))
+            axes.axhline(truth.log_evidence_of[path], color=PALETTE[order], linestyle=dashes, linewidth=1)
+    axes.plot([], [], color="black", linestyle=(0, (4, 4)), linewidth=1, label="exact, in the colour of the path")
+
+
+def _limits(runs: dict[str, Record], truth: InductionTruth | None, paths: list[str]) -> tuple[float, float]:
+    """From the lightest path shown to the heaviest, or as far down as is of use."""
+    exact = {} if truth is None else truth.log_evidence_of
+    values = [exact.get(path, -math.inf) for path in paths]
+    values += [_last_evidence(run["resources"].get(path)) for run in runs.values() for path in paths]
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = max(min(finite), max(finite) - TALLEST), max(finite)
+    margin = 0.15 * (high - low) + 1
+    return low - margin, high + margin

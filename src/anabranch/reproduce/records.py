@@ -1,0 +1,113 @@
+"""One run of one method, and the file that it leaves behind.
+
+    FOLDER/runs/EXPERIMENT/METHOD/SEED.json
+
+A file is written when its run is complete, so that a reproduction that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anabranch as ab
+from anabranch.reproduce import measures
+from anabranch.reproduce.experiments import EXPERIMENTS
+
+__all__ = ["Task", "read_all", "run"]
+
+_EARLIER = (100, 10)
+"""What the budget is divided by for the runs that show how an estimate made at the end depends on it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run that is to be made."""
+
+    experiment: str
+    method: str
+    seed: int
+    budget: int
+
+    def file(self, folder: Path) -> Path:
+        return folder / "runs" / self.experiment / self.method / f"{self.seed}.json"
+
+    def is_done(self, folder: Path) -> bool:
+        """Whether there is a record of it, made with the same budget and settings."""
+        try:
+            record = json.loads(self.file(folder).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # not there, or cut short
+            return False
+        return record.get("budget") == self.budget and record.get("settings") == repr(
+            EXPERIMENTS[self.experiment].engines[self.method]
+        )
+
+    def __str__(self) -> str:
+        return f"{self.experiment}, {self.method}, run {self.seed}"
+
+
+def run(task: Task, folder: Path) -> dict[str, Any]:
+    """Run, measure, and write the record."""
+    experiment = EXPERIMENTS[task.experiment]
+    posterior = _infer(task, task.budget)
+    history = measures.history(posterior)
+    if task.method == "rmh_centred":
+        history = _by_budget(task, posterior)
+    log_z, sd = measures.numbers([_or_nan(posterior.log_evidence), _or_nan(posterior.log_evidence_sd)], digits=12)
+    record = {
+        "experiment": task.experiment,
+        "method": task.method,
+        "seed": task.seed,
+        "budget": task.budget,
+        "settings": posterior.run.settings,
+        "version": ab.__version__,
+        "evaluations": posterior.run.evaluations,
+        "seconds": round(posterior.run.seconds, 2),
+        "log_evidence": log_z,
+        "log_evidence_sd": sd,
+        "paths": int(posterior.history["path"].nunique()),
+        "history": history,
+        **experiment.measure(posterior),
+    }
+    _write(record, task.file(folder))
+    return record
+
+
+def _infer(task: Task, budget: int) -> ab.Posterior:
+    experiment = EXPERIMENTS[task.experiment]
+    # Without a tolerance, at which ours would stop long before: all have the same budget.
+    return ab.infer(experiment.program, *experiment.args, engine=experiment.engines[task.method], seed=task.seed,
+                    budget=budget, tolerance=None, progress=False, workers=1)  # fmt: skip
+
+
+def _by_budget(task: Task, last: ab.Posterior) -> dict[str, list[Any]]:
+    """The importance samples are drawn when the chains have ended: what they say after less needs runs of their own."""
+    budgets = [task.budget // part for part in _EARLIER]
+    log_z = [_or_nan(posterior.log_evidence) for posterior in [*(_infer(task, each) for each in budgets), last]]
+    return {"evaluations": [*budgets, last.run.evaluations], "log_evidence": measures.numbers(log_z)}
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _write(record: dict[str, Any], file: Path) -> None:
+    """All of it or nothing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = file.with_suffix(f".{os.getpid()}.tmp")
+    made.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")
+    made.replace(file)
+
+
+def read_all(folder: Path) -> list[dict[str, Any]]:
+    """The records in a folder, in the order of their files."""
+    return list(_read_all(folder))
+
+
+def _read_all(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in sorted(folder.glob("runs/*/*/*.json")):
+        yield json.loads(file.read_text(encoding="utf-8"))

@@ -1,0 +1,144 @@
+"""All runs of the experiments, in processes of their own, and what is made of their records."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import anabranch as ab
+from anabranch.reproduce import figures, page, table
+from anabranch.reproduce.experiments import BUDGET, EXPERIMENTS
+from anabranch.reproduce.records import Task, read_all, run
+from anabranch.reproduce.truth import all_truths
+
+__all__ = ["Settings", "reproduce"]
+
+_QUICK_BUDGET, _QUICK_RUNS = 20_000, 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run.
+
+    Attributes:
+        experiments: of `EXPERIMENTS`.
+        folder: where records, figures, tables and the page go.
+        quick: a smaller budget, and two runs of each method.
+        methods: only these; None: all.
+        runs: of each method; None: as many as in the paper.
+        budget: evaluations of each run; None: as many as in the paper.
+        workers: processes.
+        command: what was typed, for the page.
+    """
+
+    experiments: Sequence[str]
+    folder: Path
+    quick: bool = False
+    methods: Sequence[str] | None = None
+    runs: int | None = None
+    budget: int | None = None
+    workers: int = 1
+    command: str = "anabranch reproduce"
+
+    def tasks(self) -> list[Task]:
+        """The runs, the first ones of every method before the second ones."""
+        budget = self.budget or (_QUICK_BUDGET if self.quick else BUDGET)
+        tasks = [
+            Task(name, method, seed, budget)
+            for name in self.experiments
+            for method in EXPERIMENTS[name].engines
+            if self.methods is None or method in self.methods
+            for seed in range(self.runs or (_QUICK_RUNS if self.quick else EXPERIMENTS[name].runs))
+        ]
+        return sorted(tasks, key=lambda task: task.seed)
+
+
+def reproduce(settings: Settings) -> list[str]:
+    """Make the runs that there are no records of, then figures, tables and the page; what went wrong is returned."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    tasks = settings.tasks()
+    waiting = [task for task in tasks if not task.is_done(settings.folder)]
+    if len(waiting) < len(tasks):
+        print(f"{len(tasks) - len(waiting)} of {len(tasks)} runs were made before, and are kept.")
+    failures = _run_all(waiting, settings)
+    records = read_all(settings.folder)
+    if records:
+        _present(records, settings)
+    return failures
+
+
+def _run_all(tasks: Sequence[Task], settings: Settings) -> list[str]:
+    failures: list[str] = []
+    if not tasks:
+        return failures
+    # Compiled densities are kept in a folder: the same paths come up in every run.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(settings.folder / "compiled"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(settings.workers, len(tasks)), mp_context=context) as pool:
+        futures = {pool.submit(run, task, settings.folder): task for task in tasks}
+        try:
+            for done in _with_progress(as_completed(futures), len(tasks)):
+                failures += _said(futures[done], done)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            print("\nInterrupted; the runs that were complete are kept, and the same command goes on from there.")
+            raise
+    return failures
+
+
+def _with_progress(futures: Iterable[Future[Any]], total: int) -> Iterable[Future[Any]]:
+    """The futures, with a bar on a terminal."""
+    if not sys.stderr.isatty():
+        return futures
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(futures, "runs", total=total, console=Console(stderr=True))
+
+
+def _said(task: Task, done: Future[dict[str, Any]]) -> list[str]:
+    """Say how a run went; what went wrong, if something did."""
+    error = done.exception()
+    if error is not None:
+        print(f"{task}: failed: {error}", flush=True)
+        return [f"{task}: {type(error).__name__}: {error}"]
+    record = done.result()
+    known = "" if record["log_evidence"] is None else f", log Z = {record['log_evidence']:.3f}"
+    print(f"{task}: {record['evaluations']:,} evaluations, {record['seconds']:.0f} s{known}", flush=True)
+    return []
+
+
+def _present(records: list[dict[str, Any]], settings: Settings) -> None:
+    truths = all_truths()
+    figures.draw_all(records, truths, settings.folder)
+    tables = table.tables(records, truths)
+    table.write(tables, settings.folder)
+    print(table.text(tables))
+    print(f"\nThe page is {page.write(settings.folder, records, truths, _about(settings))}.")
+
+
+def _about(settings: Settings) -> dict[str, str]:
+    return {
+        "version": ab.__version__,
+        "date": date.today().isoformat(),
+        "machine": f"{_processor()}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}",
+        "command": settings.command,
+    }
+
+
+def _processor() -> str:
+    """What the machine calls its processor, as far as it says."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

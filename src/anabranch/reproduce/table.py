@@ -1,0 +1,261 @@
+"""What came out of each method, in numbers: a data frame per experiment, and the same as CSV, Markdown and text."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.report.table import number, with_error
+from anabranch.reproduce.figures.labels import EXPERIMENTS, METHODS, Record, probability_text, runs_of
+from anabranch.reproduce.truth import InductionTruth, MixtureTruth, Truths
+
+__all__ = ["cells", "tables", "text", "write"]
+
+Row = Mapping[str, Any]
+NONE = "–"
+TERMINAL = 120
+"""Characters in a line of a terminal."""
+NOT_IN_TERMINAL = ("predictive", "evaluations", "settled")
+
+
+def tables(records: Sequence[Record], truths: Truths) -> dict[str, pd.DataFrame]:
+    """A frame per experiment that was run, a row per method. What is not known is nan.
+
+    Columns that end in _runs count the runs that have such a value; statistics are over those.
+    """
+    known = {"gmm": truths.gmm, "misspecified": truths.misspecified, "induction": truths.induction}
+    out = {}
+    for experiment in EXPERIMENTS:
+        runs = runs_of(records, experiment)
+        if runs:
+            out[experiment] = pd.DataFrame([_row(experiment, m, found, known[experiment]) for m, found in runs.items()])
+    return out
+
+
+def write(frames: Mapping[str, pd.DataFrame], folder: str | os.PathLike[str]) -> None:
+    """Write table.csv, all numbers in full, and table.md, as people read them."""
+    rows = [{"experiment": name} | row for name, frame in frames.items() for row in frame.to_dict("records")]
+    pd.DataFrame(rows).to_csv(Path(folder) / "table.csv", index=False)
+    parts = [f"## {EXPERIMENTS[name]}\n\n{_markdown(*cells(frame))}\n" for name, frame in frames.items()]
+    (Path(folder) / "table.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def text(frames: Mapping[str, pd.DataFrame]) -> str:
+    """The tables for a terminal, one below the other: the columns that fit."""
+    out = io.StringIO()
+    console = Console(width=TERMINAL, file=out)
+    for name, frame in frames.items():
+        header, rows = cells(frame, [column for column in COLUMNS if column not in NOT_IN_TERMINAL])
+        shown = Table(title=EXPERIMENTS[name], title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for order, (heading, *column) in enumerate(zip(header, *rows, strict=True)):
+            lines = textwrap.wrap(heading, max(9, *map(len, column)), break_long_words=False)
+            shown.add_column("\n".join(lines), justify="right" if order else "left", vertical="bottom", no_wrap=True)
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+def _row(experiment: str, method: str, runs: list[Record], truth: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": method, "runs": len(runs)}
+    if experiment == "induction":
+        row |= _lppd(runs, truth)
+    else:
+        row |= _clusters(runs, truth)
+    if experiment == "gmm":
+        row["predictive_distance"] = _median(_predictive_distances(runs, truth))
+    return row | _evidence(runs, truth) | _effort(runs)
+
+
+def _lppd(runs: list[Record], truth: InductionTruth | None) -> dict[str, Any]:
+    values = _known(runs, "lppd")
+    exact = math.nan if truth is None else truth.lppd
+    return {
+        "lppd_runs": len(values),
+        "lppd_mean": float(np.mean(values)) if values else math.nan,
+        "lppd_sd": float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
+        "lppd_farthest": max((abs(value - exact) for value in values), default=math.nan),
+        "lppd_exact": exact,
+    }
+
+
+def _clusters(runs: list[Record], truth: MixtureTruth | None) -> dict[str, Any]:
+    """The probability of five clusters, and when they were first seen."""
+    values = [run["probability"].get("5", 0.0) for run in runs]
+    discovered = _known(runs, "discovered")
+    return {
+        "probability_median": _median(values),
+        "probability_min": min(values),
+        "probability_exact": math.nan if truth is None else truth.probability.get(5, 0.0),
+        "discovered_runs": len(discovered),
+        "discovered_median": _median(discovered),
+        "discovered_min": min(discovered, default=math.nan),
+        "discovered_max": max(discovered, default=math.nan),
+    }
+
+
+def _evidence(runs: list[Record], truth: MixtureTruth | InductionTruth | None) -> dict[str, Any]:
+    values = _known(runs, "log_evidence")
+    exact = math.nan if truth is None else truth.log_evidence
+    settled = [found for run in runs if (found := _settled(run["history"], exact)) is not None]
+    return {
+        "settled_runs": len(settled),
+        "settled_median": _median(settled),
+        "settled_min": min(settled, default=math.nan),
+        "settled_max": max(settled, default=math.nan),
+        "log_evidence_runs": len(values),
+        "log_evidence_squared_error": _median([(value - exact) ** 2 for value in values]),
+        "log_evidence_exact": exact,
+    }
+
+
+def _settled(history: Mapping[str, Sequence[Any]], exact: float) -> int | None:
+    """Evaluations from which on log Z is within one nat of the exact value; None if it is not at the end."""
+    since = None
+    for evaluations, value in zip(history["evaluations"], history["log_evidence"], strict=True):
+        close = value is not None and abs(value - exact) < 1
+        since = (evaluations if since is None else since) if close else None
+    return since
+
+
+def _effort(runs: list[Record]) -> dict[str, Any]:
+    paths = _known(runs, "paths")
+    return {
+        "paths_min": min(paths, default=math.nan),
+        "paths_max": max(paths, default=math.nan),
+        "evaluations_median": _median(_known(runs, "evaluations")),
+        "seconds_median": _median(_known(runs, "seconds")),
+    }
+
+
+def _predictive_distances(runs: list[Record], truth: MixtureTruth | None) -> list[float]:
+    """Half of the area between a run's predictive density and the exact one: 0 if equal, 1 if they share nothing."""
+    if truth is None:
+        return []
+    y, exact = np.asarray(truth.predictive_y), np.asarray(truth.predictive_density)
+    given = [run["predictive"] for run in runs if run.get("predictive")]
+    densities = [np.interp(y, each["y"], each["density"]) for each in given]
+    return [0.5 * float(np.trapezoid(abs(density - exact), y)) for density in densities]
+
+
+def _known(runs: list[Record], key: str) -> list[float]:
+    return [run[key] for run in runs if run.get(key) is not None and math.isfinite(run[key])]
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values)) if values else math.nan
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def _lppd_cell(row: Row) -> str:
+    if math.isnan(row["lppd_sd"]):
+        return _or_none(row["lppd_mean"], "{:,.2f}".format)
+    return with_error(row["lppd_mean"], row["lppd_sd"]) + _in_runs(row, "lppd_runs")
+
+
+def _probability_cell(row: Row) -> str:
+    return f"{probability_text(row['probability_median'])} ({probability_text(row['probability_min'])})"
+
+
+def _evidence_cell(row: Row) -> str:
+    return _or_none(row["log_evidence_squared_error"], _short) + _in_runs(row, "log_evidence_runs")
+
+
+def _spread(row: Row, what: str) -> str:
+    if not row[f"{what}_runs"]:
+        return NONE
+    median, low, high = (number(row[f"{what}_{which}"]) for which in ("median", "min", "max"))
+    return median if low == high else f"{median} ({low} – {high})"
+
+
+def _paths_cell(row: Row) -> str:
+    low, high = row["paths_min"], row["paths_max"]
+    return _or_none(low, number) if low == high or math.isnan(low) else f"{number(low)} – {number(high)}"
+
+
+def _in_runs(row: Row, count: str) -> str:
+    """A remark where only some of the runs have a value."""
+    return f" ({row[count]} of {row['runs']} runs)" if 0 < row[count] < row["runs"] else ""
+
+
+def _or_none(value: float, words: Callable[[float], str]) -> str:
+    return NONE if math.isnan(value) else words(value)
+
+
+def _short(value: float) -> str:
+    """Two digits: of an error no more matter."""
+    return number(value, 2) if 0.01 <= value < 1e6 else f"{value:.1e}"
+
+
+COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
+    # By name: the heading, a column of the frame that has to be there, and the cell of a row.
+    "method": ("method", "method", lambda row: METHODS[row["method"]].label),
+    "runs": ("runs", "runs", lambda row: str(row["runs"])),
+    "lppd": ("LPPD (nats), mean ± sd", "lppd_mean", _lppd_cell),
+    "farthest": ("largest distance from exact", "lppd_farthest", lambda row: _or_none(row["lppd_farthest"], _short)),
+    "predictive": (
+        "distance of predictive density from exact, median",
+        "predictive_distance",
+        lambda row: _or_none(row["predictive_distance"], "{:.3f}".format),
+    ),
+    "probability": ("p(K = 5), median (min)", "probability_median", _probability_cell),
+    "evidence": ("squared error of log Z (nats²), median", "log_evidence_squared_error", _evidence_cell),
+    "settled": (
+        "evaluations until log Z is within 1 nat for good, median (min – max)",
+        "settled_runs",
+        lambda row: _spread(row, "settled") + _in_runs(row, "settled_runs"),
+    ),
+    "paths": ("paths visited", "paths_min", _paths_cell),
+    "discovered": (
+        "evaluations until K = 5 was visited, median (min – max)",
+        "discovered_runs",
+        lambda row: _spread(row, "discovered"),
+    ),
+    "found": (
+        "runs that visited K = 5",
+        "discovered_runs",
+        lambda row: f"{row['discovered_runs']} of {row['runs']}",
+    ),
+    "evaluations": (
+        "evaluations, median",
+        "evaluations_median",
+        lambda row: _or_none(row["evaluations_median"], number),
+    ),
+    "seconds": ("seconds, median", "seconds_median", lambda row: _or_none(row["seconds_median"], _short)),
+}
+EXACT = {"lppd": ("lppd_exact", "{:,.3f}".format), "probability": ("probability_exact", probability_text)}
+"""Headings that tell the exact value: the column of the frame and its words."""
+
+
+def cells(frame: pd.DataFrame, names: Iterable[str] = tuple(COLUMNS)) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows as people read them: of the columns named, those that the experiment has."""
+    chosen = [name for name in names if COLUMNS[name][1] in frame]
+    rows = frame.to_dict("records")
+    return [_heading(name, rows) for name in chosen], [[COLUMNS[name][2](row) for name in chosen] for row in rows]
+
+
+def _heading(name: str, rows: Sequence[Row]) -> str:
+    column, words = EXACT.get(name, ("", str))
+    exact = rows[0].get(column, math.nan)
+    return COLUMNS[name][0] + ("" if math.isnan(exact) else f"; exact: {words(exact)}")
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = [":--"] + ["--:"] * (len(header) - 1)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

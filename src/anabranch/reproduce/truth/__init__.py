@@ -1,0 +1,166 @@
+"""The exact answers of the paper's experiments, to compare estimates with.
+
+`induction.py` and `mixture.py` work them out by quadrature, without the library's inference, and store them beside
+themselves as JSON. Here they are read, and refused if the data of `anabranch.programs` are no longer those that they
+were made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import poisson
+
+from anabranch import programs
+
+__all__ = ["InductionTruth", "MixtureTruth", "Truths", "all_truths", "induction_truth", "mixture_truth"]
+
+FOLDER = Path(__file__).parent
+DIGITS = 12
+"""The significant digits that are stored."""
+
+
+@dataclass(frozen=True)
+class InductionTruth:
+    """Function induction given its data.
+
+    `log_evidence_of` and `weights` are log Z_k and the posterior probability of each path, by its shape, `log_evidence`
+    is log Z; `lppd` is Σ_n log p(y_n | D) over the held-out points. What is predicted are the mean, the standard
+    deviation and the 5% and 95% quantiles of the function at some x, without noise. `log_evidence_error` is for the
+    worst of the paths.
+    """
+
+    log_evidence_of: dict[str, float]
+    log_evidence_error: float
+    log_evidence: float
+    weights: dict[str, float]
+    lppd: float
+    lppd_error: float
+    predictive_x: np.ndarray
+    predictive_mean: np.ndarray
+    predictive_sd: np.ndarray
+    predictive_lower: np.ndarray
+    predictive_upper: np.ndarray
+
+
+@dataclass(frozen=True)
+class MixtureTruth:
+    """The mixture given its data, K − 1 ~ Poisson(rate).
+
+    `log_likelihood` is log p(y | K), with `error` the error of each, `log_evidence` is log Z = log p(y), and
+    `probability` is p(K | y), for the K that were worked out; what all larger K could add is bounded, and part of
+    `log_evidence_error`. What is predicted is the density of a new point at some y, given K = 5, which has all but
+    1e-12 of the posterior.
+    """
+
+    rate: float
+    log_likelihood: dict[int, float]
+    error: dict[int, float]
+    log_evidence: float
+    log_evidence_error: float
+    probability: dict[int, float]
+    predictive_y: np.ndarray
+    predictive_density: np.ndarray
+
+
+@dataclass(frozen=True)
+class Truths:
+    """What is known exactly of each experiment; None where it is not asked for."""
+
+    gmm: MixtureTruth | None = None
+    misspecified: MixtureTruth | None = None
+    induction: InductionTruth | None = None
+
+
+def all_truths() -> Truths:
+    """What is known exactly of all experiments."""
+    return Truths(gmm=mixture_truth(9.0), misspecified=mixture_truth(90.0), induction=induction_truth())
+
+
+def induction_truth() -> InductionTruth:
+    """The exact answers of `programs.function_induction` given its data."""
+    stored = read("induction.json")
+    made_from = {name: stored[name] for name in ("x", "y", "x_test", "y_test")}
+    x, y = programs.function_induction_data()
+    x_test, y_test = programs.function_induction_test_data()
+    require_same(made_from, {"x": x, "y": y, "x_test": x_test, "y_test": y_test}, "function induction", "induction")
+    curves: dict[str, Any] = {f"predictive_{name}": np.array(values) for name, values in stored["predictive"].items()}
+    answers = ("log_evidence_error", "weights", "lppd", "lppd_error")
+    return InductionTruth(
+        log_evidence_of=stored["log_evidence"],
+        log_evidence=stored["log_evidence_total"],
+        **{name: stored[name] for name in answers},
+        **curves,
+    )
+
+
+def mixture_truth(rate: float) -> MixtureTruth:
+    """The exact answers of `programs.mixture` given its data: p(K | y) ∝ Poisson(K − 1; rate) p(y | K)."""
+    stored = read("mixture.json")
+    require_same({"y": stored["y"]}, {"y": programs.mixture_data()}, "the mixture", "mixture")
+    log_likelihood, error, bound = (
+        {int(K): value for K, value in stored[name].items()}
+        for name in ("log_likelihood_given_K", "error", "log_likelihood_bound")
+    )
+    log_joint = {K: poisson.logpmf(K - 1, rate) + value for K, value in log_likelihood.items()}
+    log_evidence = float(logsumexp(list(log_joint.values())))
+    weights = {K: float(np.exp(value - log_evidence)) for K, value in log_joint.items()}
+    log_omitted = [poisson.logpmf(K - 1, rate) + value for K, value in bound.items()]
+    log_omitted.append(poisson.logsf(max(bound) - 1, rate) + stored["log_likelihood_bound_beyond"])
+    omitted = float(np.exp(logsumexp(log_omitted) - log_evidence))
+    return MixtureTruth(
+        rate=rate,
+        log_likelihood=log_likelihood,
+        error=error,
+        log_evidence=log_evidence,
+        log_evidence_error=sum(weights[K] * error[K] for K in weights) + omitted,
+        probability=weights,
+        predictive_y=np.array(stored["predictive"]["y"]),
+        predictive_density=np.array(stored["predictive"]["density"]),
+    )
+
+
+def require_same(stored: Mapping[str, Any], now: Mapping[str, np.ndarray], program: str, module: str) -> None:
+    """Raise unless the program's data are still those that the answers were made from."""
+    changed = [
+        name
+        for name, values in now.items()
+        if len(stored[name]) != len(values) or not np.allclose(stored[name], values, rtol=1e-10, atol=1e-10)
+    ]
+    if changed:
+        raise ValueError(
+            f"The data of {program} are no longer those that the stored answers were made from: {', '.join(changed)} "
+            f"differ. Make the answers anew with `python -m {__name__}.{module}`."
+        )
+
+
+def read(name: str) -> dict[str, Any]:
+    """The stored answers of one experiment."""
+    return json.loads((FOLDER / name).read_text())
+
+
+def write(name: str, answers: Mapping[str, Any]) -> None:
+    """Store the answers of one experiment beside this file."""
+    (FOLDER / name).write_text(json.dumps(rounded(answers), indent=1) + "\n")
+
+
+def rounding(value: float) -> float:
+    """The most by which storing a number may change it."""
+    return abs(value) * 10.0 ** (1 - DIGITS)
+
+
+def rounded(value: Any) -> Any:
+    """The same as plain numbers, lists and dictionaries, at the digits that are stored."""
+    if isinstance(value, Mapping):
+        return {str(key): rounded(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return [rounded(item) for item in value]
+    if isinstance(value, float):  # NumPy's are floats too
+        return float(f"{value:.{DIGITS}g}")
+    return value
