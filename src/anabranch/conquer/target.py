@@ -19,6 +19,8 @@ __all__ = ["PathTarget", "Target"]
 
 COMPILE_ABOVE = 2_000
 """Points computed on the host before the density is compiled."""
+CALL = 50
+"""Points that take about as long on the host as the call itself: fewer count as so many."""
 _KNOWN = 50
 PLAIN_ABOVE = 20_000
 """Points computed by the function with the gradient, if there is one, before that without it is compiled, too."""
@@ -89,8 +91,8 @@ class PathTarget:
         return np.concatenate(points) if points else np.zeros((0, self.dim))
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        if not self._differentiated and self._on_host + len(points) <= COMPILE_ABOVE:
-            self._on_host += len(points)
+        if not self._differentiated and self._on_host + max(len(points), CALL) <= COMPILE_ABOVE:
+            self._on_host += max(len(points), CALL)
             return self._noted(self.path.evaluate(points, compile=False))
         if self._differentiated and self._with_gradient + len(points) <= PLAIN_ABOVE:
             self._with_gradient += len(points)

@@ -30,6 +30,10 @@ NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
 
 
+SMALLER_BLOCKS, MOST_PADDING = (32, 128), 1_000_000_000
+"""Points per call for those who send a few at a time, many times over, and the numbers computed in vain before."""
+
+
 GRADIENT_BLOCK = 64
 """Points per call of the function with the gradient, at most: climbers come in dozens, not in thousands."""
 
@@ -39,9 +43,18 @@ class Compiled:
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
         self.densities = [Density(recording) for recording in recordings]
+        self._padding = dict.fromkeys(SMALLER_BLOCKS, 0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return Evaluation(*in_blocks(self._function, self.block, points))
+        return Evaluation(*in_blocks(self._function, self._block_for(len(points)), points))
+
+    def _block_for(self, n: int) -> int:
+        """The block for so many points: a smaller one once so much was spent on padding that compiling it pays."""
+        smaller = next((size for size in SMALLER_BLOCKS if n <= size < self.block), None)
+        if smaller is None:
+            return self.block
+        self._padding[smaller] += (self.block - smaller) * self._numbers
+        return smaller if self._padding[smaller] > MOST_PADDING else self.block
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
         parts = [density.at(points) for density in self.densities]
@@ -75,9 +88,13 @@ class Compiled:
         return first
 
     @cached_property
+    def _numbers(self) -> int:
+        return numbers_per_point(self.densities)
+
+    @cached_property
     def block(self) -> int:
         """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
-        fitting = NUMBERS_PER_BLOCK // max(numbers_per_point(self.densities), 1)
+        fitting = NUMBERS_PER_BLOCK // max(self._numbers, 1)
         return min(max(1 << fitting.bit_length() >> 1, SMALLEST_BLOCK), LARGEST_BLOCK)
 
     @cached_property

@@ -23,18 +23,18 @@ ENGINES: Mapping[str, Engine] = {
     "default": ab.DCC(),
     "paper": ab.DCC.paper(most_active=20),
     "is": ab.engines.ImportanceSampling(),
-    "rmh": ab.engines.RandomWalkMH(),
-    "rmh_centred": ab.engines.RandomWalkMH(importance_samples=0.5),
-    "pg": ab.engines.ParticleGibbs(),
+    "rmh": ab.engines.RandomWalkMH(chains=250),
+    "rmh_centred": ab.engines.RandomWalkMH(chains=250, importance_samples=0.5),
+    "pg": ab.engines.ParticleGibbs(particles=500),
     "ipmcmc": ab.engines.IPMCMC(),
-    "bbvi": ab.engines.BBVI(),
+    "bbvi": ab.engines.BBVI(batch=1_000),
 }
 """The methods: ours, the paper's own, and those that it is compared with."""
 
 LONG_CHAINS: Mapping[str, Engine] = {
     "default": ENGINES["default"],
     "paper": ENGINES["paper"],
-    # A tenth of the chains, ten times as long: whether they climb down from K = 91 is the question.
+    # Few chains, and long ones: whether they climb down from K = 91 is the question.
     "rmh": ab.engines.RandomWalkMH(chains=10),
 }
 
