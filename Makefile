@@ -5,18 +5,20 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 ACCURACY_ARGS ?=
+REPRODUCE_ARGS ?= all
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench accuracy clean
+.PHONY: help demo test lint format bench accuracy reproduce clean
 
 help: ## list the targets
 	@echo "usage: make <target>"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 12
-	@echo "variables: PYTHON=$(PYTHON) (3.11 or newer), PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS, ACCURACY_ARGS"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 13
+	@echo "variables: PYTHON=$(PYTHON) (3.11 or newer), PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS, ACCURACY_ARGS,"
+	@echo "           REPRODUCE_ARGS"
 
 # Made once, and again when pyproject.toml changes. An existing .venv is kept and installed into.
 $(INSTALLED): pyproject.toml
@@ -55,6 +57,9 @@ bench: $(INSTALLED) ## measure how fast programs are divided into paths, inferen
 
 accuracy: $(INSTALLED) ## compare answers with the truth, seed by seed (hours; ACCURACY_ARGS="--only induction")
 	@$(BIN)/python benchmarks/accuracy.py $(ACCURACY_ARGS)
+
+reproduce: $(INSTALLED) ## run the paper's experiments again (hours; REPRODUCE_ARGS="all --quick": two minutes)
+	@$(BIN)/anabranch reproduce $(REPRODUCE_ARGS)
 
 clean: ## remove caches and build output; .venv stays
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -13,6 +13,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import anabranch as ab
 from anabranch.reproduce import figures, page, table
 from anabranch.reproduce.experiments import BUDGET, EXPERIMENTS
@@ -79,11 +81,8 @@ def _run_all(tasks: Sequence[Task], settings: Settings) -> list[str]:
     failures: list[str] = []
     if not tasks:
         return failures
-    # Compiled densities are kept in a folder: the same paths come up in every run.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(settings.folder / "compiled"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(settings.workers, len(tasks)), mp_context=context) as pool:
+    workers, context = min(settings.workers, len(tasks)), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _keep_compiled, (settings.folder / "compiled",)) as pool:
         futures = {pool.submit(run, task, settings.folder): task for task in tasks}
         try:
             for done in _with_progress(as_completed(futures), len(tasks)):
@@ -93,6 +92,12 @@ def _run_all(tasks: Sequence[Task], settings: Settings) -> list[str]:
             print("\nInterrupted; the runs that were complete are kept, and the same command goes on from there.")
             raise
     return failures
+
+
+def _keep_compiled(folder: Path) -> None:
+    """Keep what is compiled in this process, for all of them: the same paths come up in every run."""
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def _with_progress(futures: Iterable[Future[Any]], total: int) -> Iterable[Future[Any]]:

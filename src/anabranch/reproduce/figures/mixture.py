@@ -99,7 +99,7 @@ def _draw_errors(
 ) -> None:
     first = max(min(evaluations[0] for evaluations, _ in histories), 1.0)
     last = max(evaluations[-1] for evaluations, _ in histories)
-    grid = np.geomspace(first, last, 200)
+    grid = np.clip(np.geomspace(first, last, 200), first, last)  # rounding may put the ends outside
     errors = np.array([_squared_error(*history, truth, grid) for history in histories])
     low, middle, high = np.nanpercentile(errors, [25, 50, 75], axis=0)
     label = method.label if len(histories) == runs else f"{method.label} ({len(histories)} of {runs} runs have a value)"
