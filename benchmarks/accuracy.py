@@ -3,9 +3,8 @@
     python benchmarks/accuracy.py                              prints six tables in Markdown; takes hours
     python benchmarks/accuracy.py --only induction --seeds 3   one table, three seeds
 
-The truths of function induction and of the mixture were computed apart from this library: by closed forms and grids
-(induction; the paths sin(f+g), which have no mass, are good to 0.3), and by a closed form (K = 5) or a million draws of
-importance sampling (any other K; standard errors below 0.007). Those of the other programs are in tests/exact.py.
+The truths of function induction and of the mixture were computed apart from this library's inference, by closed forms
+and quadrature (`anabranch.reproduce.truth`). Those of the other programs are in tests/exact.py.
 An error is estimate minus truth; z is the error over the standard error that the library itself reports.
 """
 
@@ -24,82 +23,20 @@ from scipy.stats import poisson
 import anabranch as ab
 from anabranch import programs
 from anabranch.allocate import Uniform
+from anabranch.reproduce.measures import shape
+from anabranch.reproduce.truth import induction_truth, mixture_truth
 
-INDUCTION = {
-    "x+x": -194.62454108983198,
-    "x+x2": -183.7630542365582,
-    "x+sx": -186.00821533668642,
-    "x+sx2": -43.84775241419326,
-    "x2+x": -183.7630542365582,
-    "x2+x2": -207.75492047327572,
-    "x2+sx": -182.55837701355827,
-    "x2+sx2": -89.40145195386559,
-    "sx+x": -186.00821533668642,
-    "sx+x2": -182.55837701355827,
-    "sx+sx": -186.36428874492915,
-    "sx+sx2": -46.83053547314623,
-    "sx2+x": -43.84775241419326,
-    "sx2+x2": -89.40145195386559,
-    "sx2+sx": -46.83053547314623,
-    "sx2+sx2": -88.86277340700487,
-    "x": -342.3342765087657,
-    "sin(x)": -190.1876175127637,
-    "sin(sin(x))": -184.5258876475966,
-    "x2": -364.1434593255167,
-    "sin(x2)": -126.3380482120523,
-    "sin(sin(x2))": -118.58929461507834,
-    "sin(x+x)": -181.9765781040457,
-    "sin(x+x2)": -121.87327708241082,
-    "sin(x2+x)": -121.87327708241082,
-    "sin(x2+x2)": -120.70442801161184,
-}
+INDUCTION = induction_truth().log_evidence_of
 """log Z_k of every path of function induction, by shape: x+sx2 is a·x + b·sin(c·x²)."""
-
-GIVEN_K = [
-    -250979.19881589658,
-    -66376.01552512542,
-    -15121.102705132807,
-    -6600.962728232895,
-    -129.22253159720069,
-    -181.7780159713987,
-    -164.7300724160693,
-    -197.10312773428868,
-    -186.00550057959526,
-    -216.01028839622904,
-    -237.04821968665772,
-    -239.4481629609605,
-    -264.8938553440477,
-    -263.72855500288523,
-    -262.12044736304784,
-]
-"""The log likelihood of the mixture given K = 1 to 15; a larger K has no mass."""
 
 
 def mixture_evidence(rate: float) -> np.ndarray:
     """log Z_K for K = 1 to 15, under K - 1 ~ Poisson(rate)."""
-    return np.array(GIVEN_K) + poisson.logpmf(np.arange(len(GIVEN_K)), rate)
+    given = list(mixture_truth(rate).log_likelihood.values())
+    return np.array(given) + poisson.logpmf(np.arange(len(given)), rate)
 
 
 # Which path is which --------------------------------------------------------------------------------------------------
-
-
-def shape(path: ab.Path) -> str:
-    """The name of a path of function induction in the table of truths, from the rules of the grammar that it fixes."""
-    rules = iter([int(site.value) for site in path.sites if site.discrete and site.value is not None])
-
-    def expression(below_plus: bool) -> str:
-        rule = next(rules)
-        if rule < 2:
-            return ("x", "x2")[rule]
-        if rule == 2:
-            inner = expression(below_plus=False)
-            return f"s{inner}" if below_plus else f"sin({inner})"
-        return f"{expression(below_plus=True)}+{expression(below_plus=True)}"
-
-    name = expression(below_plus=False)
-    if name not in INDUCTION or next(rules, None) is not None:
-        raise ValueError(f"not a path of function induction: {path.description}")
-    return name
 
 
 def by_shape(posterior: ab.Posterior) -> dict[str, float]:

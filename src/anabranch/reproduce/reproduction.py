@@ -82,7 +82,7 @@ def _run_all(tasks: Sequence[Task], settings: Settings) -> list[str]:
     if not tasks:
         return failures
     workers, context = min(settings.workers, len(tasks)), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _keep_compiled, (settings.folder / "compiled",)) as pool:
+    with ProcessPoolExecutor(workers, context, _prepare, (settings.folder / "compiled",)) as pool:
         futures = {pool.submit(run, task, settings.folder): task for task in tasks}
         try:
             for done in _with_progress(as_completed(futures), len(tasks)):
@@ -94,8 +94,10 @@ def _run_all(tasks: Sequence[Task], settings: Settings) -> list[str]:
     return failures
 
 
-def _keep_compiled(folder: Path) -> None:
-    """Keep what is compiled in this process, for all of them: the same paths come up in every run."""
+def _prepare(folder: Path) -> None:
+    """Make this process one of several: what it compiles is kept for all of them, and it has one thread for itself."""
+    os.environ["NPROC"] = "1"  # read by XLA when it starts
+    # The same paths come up in every run.
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
