@@ -96,7 +96,7 @@ def run_chains(session: Session, number: int, warmup: float, local_share: float,
     number = min(number, max(session.limits.budget // 10, 1))
     walk = Walk(session, starting_points(session, number), local_share)
     chains = Chains(session, walk.state, warmup * until, cost=1)
-    longest, steps = max(1, min(session.limits.budget // (20 * number), _LONGEST)), 1
+    longest, steps = max(1, min(session.limits.budget // (8 * number), _LONGEST)), 1
     while session.goes_on() and (session.progressed < until or not chains.steps):
         if chains.warming_up:
             walk.scales.learn(walk.state)
