@@ -167,27 +167,29 @@ class Search:
         """Spend the evaluations, on all the chosen paths at once."""
         before = self.ledger.log_evidence
         looks = all(is_unknown(entry, self.ledger) for entry, _ in chosen)
-        for (entry, _), outcome in zip(chosen, pool.map(self.visit, *zip(*chosen, strict=True)), strict=True):
+        spent, evaluations = [entry.target.evaluations for entry, _ in chosen], self.ledger.evaluations
+        outcomes = pool.map(self.visit, *zip(*chosen, strict=True))
+        for (entry, _), outcome, earlier in zip(chosen, outcomes, spent, strict=True):
             if outcome is None:
                 continue
             entry.target, entry.state, entry.estimate, entry.gave_up = outcome
+            # Noted as if the visits, which are made at the same time, came one after the other.
+            evaluations += entry.target.evaluations - earlier
+            self.note(entry, evaluations)
             entry.visits += 1
             if not entry.look:
                 self.looked += 1
                 entry.look = self.looked
         self.check_some_solved()
-        self.note([entry for entry, _ in chosen])
         if looks:
             after = self.ledger.log_evidence
             gain = after - before if np.isfinite(before) and np.isfinite(after) else np.inf
             self.gains += [gain / len(chosen)] * len(chosen)
 
-    def note(self, visited: Sequence[Entry]) -> None:
-        """Remember which paths were visited, and what is known by now."""
-        evaluations, log_evidence = self.ledger.evaluations, self.ledger.log_evidence
-        for entry in visited:
-            self.history.add(evaluations, log_evidence, entry.path.description, None, entry.target.evaluations,
-                             entry.log_evidence)  # fmt: skip
+    def note(self, entry: Entry, evaluations: int) -> None:
+        """Remember that a path was visited, and what is known by now."""
+        self.history.add(evaluations, self.ledger.log_evidence, entry.path.description, None,
+                         entry.target.evaluations, entry.log_evidence)  # fmt: skip
 
     def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str] | None:
         """One allocation; nothing if the time is over. What goes wrong on one path must not lose what is known."""

@@ -69,7 +69,7 @@ def run(task: Task, folder: Path) -> dict[str, Any]:
         "seconds": round(posterior.run.seconds, 2),
         "log_evidence": log_z,
         "log_evidence_sd": sd,
-        "paths": int(posterior.history["path"].nunique()),
+        "paths": sum(solution.estimate is not None for solution in posterior.solutions),
         "history": history,
         **experiment.measure(posterior),
     }
