@@ -44,6 +44,14 @@ def guarded() -> None:
         ab.sample("more", dist.Normal(0.0, 1.0))
 
 
+def rarely_possible() -> None:
+    """The value that was decided on has a probability of zero at nearly all values of x."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    p = jnp.where(x > 3.5, 0.5, 0.0)
+    if ab.sample("n", dist.Categorical(probs=jnp.stack([1 - p, p]))):
+        ab.sample("more", dist.Normal(0.0, 1.0))
+
+
 def posterior_draws(runner: Runner, n: int, rng: np.random.Generator) -> Traces:
     """By rejection; the likelihood is at most one."""
     kept: list[Traces] = []
@@ -55,7 +63,7 @@ def posterior_draws(runner: Runner, n: int, rng: np.random.Generator) -> Traces:
 
 def walk_of(program: Any, *args: Any, n: int, local_share: float, seed: int = 0) -> Walk:
     runner, rng = Runner(ab.find_paths(program, *args), seed), np.random.default_rng(seed)
-    session: Any = SimpleNamespace(runner=runner, rng=rng, limits=SimpleNamespace(time_is_over=False))
+    session: Any = SimpleNamespace(runner=runner, rng=rng, left=10**9, limits=SimpleNamespace(time_is_over=False))
     return Walk(session, posterior_draws(runner, n, rng), local_share)
 
 
@@ -126,6 +134,11 @@ def test_which_sites_can_be_moved_within_their_path(program: Any, args: Any, mov
     assert found == movable
 
 
+def test_no_loop_where_the_prior_hardly_leads_to_the_path() -> None:
+    division = ab.find_paths(rarely_possible, executions=20_000)
+    assert {path.description: len(sites_within(path)) for path in division} == {"n = 0": 1, "n = 1": 0}
+
+
 def test_a_chain_at_the_edge_of_a_support_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """There it has no coordinates, so that the program is executed, for any of its sites."""
     monkeypatch.setattr(walking, "_TRIED", 0)
@@ -138,7 +151,7 @@ def test_a_chain_at_the_edge_of_a_support_goes_on(monkeypatch: pytest.MonkeyPatc
 
 def test_the_same_seed_gives_the_same_answer_with_loops() -> None:
     def answer() -> Any:
-        engine = ab.engines.RandomWalkMH(chains=20)
+        engine = ab.engines.RandomWalkMH(chains=10)
         return ab.infer(of_many_kinds, 2.0, engine=engine, budget=20_000, seed=3, progress=False).paths
 
     assert answer().equals(answer())

@@ -22,6 +22,8 @@ __all__ = ["Walk"]
 
 _TRIED = 50
 """Executions of the program for a path, of any number of chains at once, before its loop is compiled."""
+_WORTH = 500
+"""Steps that must be left of each chain for that to pay."""
 
 
 class Walk:
@@ -83,7 +85,7 @@ class Walk:
         """The compiled loop of a path; None where there is none, or not yet."""
         if number not in self._loops:
             self._tried[number] += 1
-            if self._tried[number] <= _TRIED:
+            if self._tried[number] <= _TRIED or self.session.left < _WORTH * len(self.state):
                 return None
             path = self.runner.paths[number]
             sites = sites_within(path)

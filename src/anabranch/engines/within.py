@@ -37,7 +37,10 @@ def sites_within(path: Path) -> list[int]:
     """The sites of a path, by number, that can be moved without leaving it and without knowing of the others."""
     if path.interpreted or len(path.ends) > 1 or any(d.node is not None for d in path.recording.decisions):
         return []
-    return independent_sites(path) if supports_are_constant(path) else []
+    if not supports_are_constant(path):
+        return []
+    # A value that was decided on may be impossible at most values of another site: such a path has few prior draws.
+    return independent_sites(path) if len(path.prior(_POOL).points) == _POOL else []
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,9 @@ class Within:
 
     def from_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """n rows of coordinates; in each the sites that can be moved are independent draws from the prior."""
-        if self._used + n > len(self._pool):
-            self._pool, self._used = self.path.prior(max(_POOL, n), seed=int(rng.integers(2**62))).points, 0
+        while self._used + n > len(self._pool):
+            more = self.path.prior(_POOL, seed=int(rng.integers(2**62))).points
+            self._pool, self._used = np.concatenate([self._pool[self._used :], more]), 0
         self._used += n
         return self._pool[self._used - n : self._used].copy()
 
