@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,4 +57,7 @@ class History:
         """The rows as a table."""
         import pandas as pd
 
-        return pd.DataFrame(asdict(self)).astype({"path": object, "chain": object})
+        columns: dict[str, Any] = asdict(self)
+        for name in ("path", "chain"):  # as objects: None stays None
+            columns[name] = pd.Series(columns[name], dtype=object)
+        return pd.DataFrame(columns)
