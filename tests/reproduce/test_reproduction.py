@@ -183,7 +183,7 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 
 def test_the_quick_version(tmp_path: Path) -> None:
     """All experiments and methods, in processes of their own: every record, figure, table and the page."""
-    assert command.main(["reproduce", "all", "--quick", "--runs", "1", "--folder", str(tmp_path)]) == 0
+    assert command.main(["reproduce", "all", "--quick", "--folder", str(tmp_path)]) == 0
     found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path)}
     wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}
     assert found == wanted

@@ -41,25 +41,34 @@ LONG_CHAINS: Mapping[str, Engine] = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """A program with its data, the methods that are compared on it, how often each is run, and how it is measured."""
+    """A program with its data, the methods that are compared on it, how often each is run, and how it is measured.
+
+    `quick_budget` is for the small version, in which each method is run once.
+    """
 
     program: Callable[..., Any]
     args: tuple[Any, ...]
     engines: Mapping[str, Engine]
     runs: int
     measure: Callable[[ab.Posterior], dict[str, Any]]
+    quick_budget: int
 
 
 def _induction() -> Experiment:
     (x, y), (x_test, y_test) = programs.function_induction_data(), programs.function_induction_test_data()
     everywhere = np.concatenate([x, x_test, measures.GRID_X])
-    return Experiment(programs.function_induction, (everywhere, y), ENGINES, 15, measures.of_induction(y_test))
+    return Experiment(programs.function_induction, (everywhere, y), ENGINES, 15, measures.of_induction(y_test), 160_000)
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "gmm": Experiment(programs.mixture, (programs.mixture_data(),), ENGINES, 15, measures.of_mixture),
+    "gmm": Experiment(programs.mixture, (programs.mixture_data(),), ENGINES, 15, measures.of_mixture, 10_000),
     "misspecified": Experiment(
-        programs.misspecified_mixture, (programs.mixture_data(),), LONG_CHAINS, 5, measures.of_misspecified_mixture
+        programs.misspecified_mixture,
+        (programs.mixture_data(),),
+        LONG_CHAINS,
+        5,
+        measures.of_misspecified_mixture,
+        1_000,
     ),
     "induction": _induction(),
 }

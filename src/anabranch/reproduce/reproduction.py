@@ -23,8 +23,6 @@ from anabranch.reproduce.truth import all_truths
 
 __all__ = ["Settings", "reproduce"]
 
-_QUICK_BUDGET, _QUICK_RUNS = 20_000, 2
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -33,7 +31,7 @@ class Settings:
     Attributes:
         experiments: of `EXPERIMENTS`.
         folder: where records, figures, tables and the page go.
-        quick: a smaller budget, and two runs of each method.
+        quick: a smaller budget, and one run of each method.
         methods: only these; None: all.
         runs: of each method; None: as many as in the paper.
         budget: evaluations of each run; None: as many as in the paper.
@@ -52,13 +50,13 @@ class Settings:
 
     def tasks(self) -> list[Task]:
         """The runs, the first ones of every method before the second ones."""
-        budget = self.budget or (_QUICK_BUDGET if self.quick else BUDGET)
         tasks = [
-            Task(name, method, seed, budget)
+            Task(name, method, seed, self.budget or (experiment.quick_budget if self.quick else BUDGET))
             for name in self.experiments
-            for method in EXPERIMENTS[name].engines
+            for experiment in [EXPERIMENTS[name]]
+            for method in experiment.engines
             if self.methods is None or method in self.methods
-            for seed in range(self.runs or (_QUICK_RUNS if self.quick else EXPERIMENTS[name].runs))
+            for seed in range(self.runs or (1 if self.quick else experiment.runs))
         ]
         return sorted(tasks, key=lambda task: task.seed)
 
