@@ -22,6 +22,7 @@ from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_eas
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.history import History
 from anabranch.conquer import Estimate
+from anabranch.conquer.auto import GLANCE_BELOW, GLANCE_DIM
 from anabranch.conquer.marginal import sum_out
 from anabranch.divide import Division
 from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
@@ -93,7 +94,7 @@ class Search:
             # Half a round: the sooner the mass is found, the less is spent where there is none.
             fresh = fresh[: max(self.settings.allocations // 2, len(fresh) // 50, 1)]
             share = min(self.settings.first_share or self.first_share(), max(left // len(fresh), 1))
-            return [(entry, share) for entry in fresh]
+            return [(entry, self.first_look(entry, share)) for entry in fresh]
         weights, total = self.ledger.weights(), self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
         hasty = set(self.hasty(weights))
@@ -112,6 +113,11 @@ class Search:
         each = self.limits.budget // len(self.ledger)
         least = min(each, _MODES_NEED) if len(self.ledger) <= MANY else 300
         return int(np.clip(each // 2, max(least, 300), 10_000))
+
+    def first_look(self, entry: Entry, share: int) -> int:
+        """The evaluations of a first look: no more than a glance takes where many small paths would be compiled."""
+        many = len(self.ledger) > MANY and entry.target.dim <= GLANCE_DIM and share < _MODES_NEED
+        return min(share, GLANCE_BELOW - 1) if many else share
 
     def unsettled(self, entries: Sequence[Entry], weights: Mapping[Any, float], hasty: set[Entry]) -> list[Entry]:
         """Those of the paths on which it depends whether the tolerance is met."""
@@ -366,6 +372,11 @@ class Search:
         """What the user asked for and did not get, and what went wrong on single paths."""
         for name in sorted(self.division.unmet):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
+        if self.has_only_glanced():
+            yield (
+                f"The budget allows no more than a glance at each of {len(self.ledger)} paths, and a glance may miss "
+                f"where the mass is. Give a budget of at least {len(self.ledger) * GLANCE_BELOW:,}."
+            )
         for entry in itertools.islice((each for each in self.ledger if each.gave_up), _NOTES):
             yield f"The path ({entry.path.description}): {entry.gave_up}"
         for entry in itertools.islice((each for each in self.ledger if each.path.invalid), _NOTES):
@@ -374,6 +385,13 @@ class Search:
                 "points, which count as outside it. Mass there, as at the very edge of a support, is missing from "
                 "log Z: write that site on another scale."
             )
+
+    def has_only_glanced(self) -> bool:
+        """Whether there was too little for the first looks at paths that are not so many that this has to be."""
+        if not 1 < len(self.ledger) <= MANY or not self.settings.thrifty or self.settings.first_share:
+            return False
+        sampled = [entry for entry in self.ledger.solved if entry.path.dim and not entry.path.interpreted]
+        return len(sampled) > 1 and self.limits.budget < GLANCE_BELOW * len(self.ledger)
 
     def in_own_coordinates(self, entry: Entry) -> Estimate | None:
         """The estimate with what was summed out of its draws drawn."""

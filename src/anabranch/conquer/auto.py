@@ -32,13 +32,13 @@ from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.divide.support import finite_values
 
-__all__ = ["Auto", "AutoState"]
+__all__ = ["GLANCE_BELOW", "GLANCE_DIM", "Auto", "AutoState"]
 
 ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "modes", "particles", "temper", "chains"
 
-_GLANCE_BELOW = 6_000
+GLANCE_BELOW = 2_500
 """Evaluations of the first visit below which a path of few dimensions gets a glance, and no compilation."""
-_GLANCE_DIM, _GLANCE_DRAWS = 8, 200
+GLANCE_DIM, _GLANCE_DRAWS = 8, 200
 """Dimensions up to which a path gets a glance, and draws of that glance."""
 _PATIENCE = 30_000
 """Evaluations that a method gets before its diagnostics count."""
@@ -115,7 +115,7 @@ class Auto:
     def _advanced(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> AutoState:
         """Start the method if it has not begun, and go on with it."""
         # Without a gradient all evaluations are dear, and a glance is worth trying first.
-        cheap = left < _GLANCE_BELOW or not target.has_gradient
+        cheap = left < GLANCE_BELOW or not target.has_gradient
         if state.method in (MODES, PARTICLES) and not (state.state or state.before) and cheap:
             state = replace(state, method=GLANCE) if _fits_glance(target, left) else state
         elif state.method == GLANCE and target.has_gradient and state.spent + left >= _GLANCE_ENDS:
@@ -181,7 +181,7 @@ def _enumerable(target: Target) -> bool:
 
 
 def _fits_glance(target: Target, left: int) -> bool:
-    return target.dim <= _GLANCE_DIM and glance_cost(target.dim) < max(0.75 * left, 2 * _GLANCE_DRAWS)
+    return target.dim <= GLANCE_DIM and glance_cost(target.dim) < max(0.75 * left, 2 * _GLANCE_DRAWS)
 
 
 def _is_trusted(estimate: Estimate) -> bool:
