@@ -132,8 +132,8 @@ def shape(path: Path) -> str:
     >>> import anabranch as ab
     >>> from anabranch import programs
     >>> division = ab.find_paths(programs.function_induction, *programs.function_induction_data())
-    >>> sorted(map(shape, division), key=len)[:4]
-    ['x', 'x2', 'x+x', 'sx+x']
+    >>> sorted(map(shape, division), key=len)[:3]
+    ['x', 'x2', 'x+x']
     """
     rules = iter([int(site.value) for site in path.sites if site.discrete and site.value is not None])
     return _expression(rules, below_plus=False)
