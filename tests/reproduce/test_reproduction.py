@@ -48,8 +48,7 @@ class Inline:
 # What a run is measured by --------------------------------------------------------------------------------------------
 
 
-def test_lppd_of_an_exact_posterior_is_the_exact_lppd() -> None:
-    """With a hundred times the draws of a run, on the four paths that have all of the mass."""
+def test_the_lppd_of_the_default_is_the_exact_one() -> None:
     experiment = experiments.EXPERIMENTS["induction"]
     posterior = ab.infer(experiment.program, *experiment.args, seed=5, budget=1_000_000, tolerance=0.02)
     measured = experiment.measure(posterior)

@@ -25,7 +25,7 @@ from anabranch.divide.packing import Lanes, plan
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.terms import summed
 
-__all__ = ["Coordinates", "Density"]
+__all__ = ["Coordinates", "Density", "lanes_of_values"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,23 @@ class Coordinates:
     site: Site
     columns: slice
     node: Node
+
+
+def lanes_of_values(recording: Recording, row: Any) -> Lanes:
+    """All sites of a recording, to compute with by JAX: the free ones have the values in the row."""
+    lanes, start = Lanes(), 0
+    for site in recording.sites:
+        if site.fixed is not None:
+            lanes.values[site.outputs[0]] = jnp.asarray(site.fixed)
+            continue
+        size = int(np.prod(site.shape))
+        if site.shape == () and not site.discrete:
+            lanes.packed[site.outputs[0]] = (row, start)
+        else:
+            value = row[start : start + size].reshape(site.shape)
+            lanes.values[site.outputs[0]] = jnp.round(value).astype(np.int64) if site.discrete else value
+        start += size
+    return lanes
 
 
 class Density:
@@ -138,16 +155,9 @@ class Density:
 
     def traced_point(self, values: Any) -> Any:
         """By JAX, the point at which the free sites have these values, given in a row."""
-        lanes, start = Lanes(), 0
-        for site in self.recording.sites:
-            if site.fixed is not None:
-                lanes.values[site.outputs[0]] = jnp.asarray(site.fixed)
-                continue
-            size = int(np.prod(site.shape))
-            value = values[start : start + size].reshape(site.shape)
-            lanes.values[site.outputs[0]] = value.astype(np.int64) if site.discrete else value
-            start += size
-        steps: list[Any] = self.graph.schedule(self._inverses, lanes.values)
+        lanes = lanes_of_values(self.recording, values)
+        known = {site.outputs[0]: None for site in self.recording.sites}
+        steps: list[Any] = self.graph.schedule(self._inverses, known)
         lanes.run(plan(self.graph, steps))
         return jnp.concatenate([jnp.zeros(0), *(jnp.reshape(lanes[node], -1) for node in self._inverses)])
 

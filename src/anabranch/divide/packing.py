@@ -106,11 +106,10 @@ class Lanes:
         return rest
 
     def stacked(self, terms: Sequence[Any]) -> Any:
-        """Scalars as one array; a packed array as it is where they are all its lanes."""
-        lanes = [self.packed.get(term) for term in terms if isinstance(term, Node)]
-        if lanes and len(lanes) == len(terms) and all(x and x[0] is lanes[0][0] for x in lanes):  # type: ignore[index]
-            array = lanes[0][0]  # type: ignore[index]
-            return array[np.array([lane for _, lane in lanes])]  # type: ignore[misc]
+        """Scalars as one array, taken from a packed one at once where they are all lanes of it."""
+        packed = [self.packed[term] for term in terms if isinstance(term, Node) and term in self.packed]
+        if packed and len(packed) == len(terms) and all(array is packed[0][0] for array, _ in packed):
+            return packed[0][0][np.array([lane for _, lane in packed])]
         return jnp.stack([jnp.zeros(()), *(jnp.asarray(self[term], np.float64) for term in terms)])[1:]
 
     def _run_pack(self, pack: Pack) -> None:

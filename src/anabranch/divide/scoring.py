@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide.compiled import in_blocks
+from anabranch.divide.density import lanes_of_values
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import as_input
-from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.packing import plan
 from anabranch.divide.recording import Recording
 
 __all__ = ["AT_ONCE", "Scorer"]
@@ -78,20 +78,8 @@ class Scorer:
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
         def at(row: Any) -> tuple[Any, Any]:
-            lanes, start = Lanes(), 0
-            for site in self.recording.sites:
-                if site.fixed is not None:
-                    lanes.values[site.outputs[0]] = jnp.asarray(site.fixed)
-                    continue
-                size = int(np.prod(site.shape))
-                if site.shape == () and not site.discrete:
-                    lanes.packed[site.outputs[0]] = (row, start)
-                else:
-                    value = row[start : start + size].reshape(site.shape)
-                    lanes.values[site.outputs[0]] = jnp.round(value).astype(np.int64) if site.discrete else value
-                start += size
+            lanes = lanes_of_values(self.recording, row)
             lanes.run(plan(self.graph, self._steps))
-            terms = [lanes[term] if isinstance(term, Node) else jnp.asarray(term) for term in self.log_probs]
-            return jnp.stack([jnp.asarray(term, np.float64) for term in terms]), lanes.total(self.log_likelihoods)
+            return lanes.stacked(self.log_probs), lanes.total(self.log_likelihoods)
 
         return jax.jit(jax.vmap(at))

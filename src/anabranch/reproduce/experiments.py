@@ -10,14 +10,13 @@ import numpy as np
 
 import anabranch as ab
 from anabranch import programs
+from anabranch.inference import Engine
 from anabranch.reproduce import measures
 
 __all__ = ["BUDGET", "ENGINES", "EXPERIMENTS", "Experiment"]
 
 BUDGET = 1_000_000
 """Evaluations of a run, of every method."""
-
-Engine = Any  # whatever `ab.infer` takes
 
 ENGINES: Mapping[str, Engine] = {
     "default": ab.DCC(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,8 @@ class Task:
             record = json.loads(self.file(folder).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):  # not there, or cut short
             return False
-        return record.get("budget") == self.budget and record.get("settings") == repr(
-            EXPERIMENTS[self.experiment].engines[self.method]
-        )
+        engine = EXPERIMENTS[self.experiment].engines[self.method]
+        return record.get("budget") == self.budget and record.get("settings") == repr(engine)
 
     def __str__(self) -> str:
         return f"{self.experiment}, {self.method}, run {self.seed}"
@@ -105,9 +103,4 @@ def _write(record: dict[str, Any], file: Path) -> None:
 
 def read_all(folder: Path) -> list[dict[str, Any]]:
     """The records in a folder, in the order of their files."""
-    return list(_read_all(folder))
-
-
-def _read_all(folder: Path) -> Iterator[dict[str, Any]]:
-    for file in sorted(folder.glob("runs/*/*/*.json")):
-        yield json.loads(file.read_text(encoding="utf-8"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("runs/*/*/*.json"))]
