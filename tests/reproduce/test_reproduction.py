@@ -102,13 +102,24 @@ def test_a_run_leaves_a_record_and_is_not_made_again(monkeypatch: pytest.MonkeyP
     assert not task.is_done(tmp_path)
     record = records.run(task, tmp_path)
     assert task.is_done(tmp_path)
-    assert records.read_all(tmp_path) == [json.loads(json.dumps(record))]
+    assert records.read_all(tmp_path, {"gmm": 2_000}) == [json.loads(json.dumps(record))]
     assert record["evaluations"] == 2_000
     assert record["history"]["evaluations"] == [500, 1_000, 1_500, 2_000]
     assert record["history"]["log_evidence"][-1] == pytest.approx(record["log_evidence"], rel=1e-6)
-    assert not replace(task, budget=4_000).is_done(tmp_path)
     task.file(tmp_path).write_text('{"budget": 20')  # cut short
     assert not task.is_done(tmp_path)
+    assert not records.read_all(tmp_path, {"gmm": 2_000})
+
+
+def test_runs_with_another_budget_are_kept_and_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small(monkeypatch)
+    tasks = [Task("gmm", "is", 0, budget) for budget in (500, 1_000)]
+    for task in tasks:
+        assert not task.is_done(tmp_path)
+        records.run(task, tmp_path)
+    assert all(task.is_done(tmp_path) for task in tasks)
+    [record] = records.read_all(tmp_path, {"gmm": 500, "induction": 1_000})
+    assert record["budget"] == 500
 
 
 def test_settings_that_changed_are_run_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -134,10 +145,11 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
     arguments = ["reproduce", "gmm", "--folder", str(tmp_path), "--budget", "1_000", "--methods", "is"]
     assert command.main([*arguments, "--runs", "1"]) == 0
-    first = (tmp_path / "runs/gmm/is/0.json").stat().st_mtime_ns
+    runs = tmp_path / "runs/gmm/is/1000"
+    first = (runs / "0.json").stat().st_mtime_ns
     assert command.main([*arguments, "--runs", "2"]) == 0
-    assert (tmp_path / "runs/gmm/is/0.json").stat().st_mtime_ns == first
-    assert (tmp_path / "runs/gmm/is/1.json").exists()
+    assert (runs / "0.json").stat().st_mtime_ns == first
+    assert (runs / "1.json").exists()
     assert "1 of 2 runs were made before" in capsys.readouterr().out
     assert "1,000" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
@@ -158,7 +170,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
     monkeypatch.setitem(experiments.EXPERIMENTS, "gmm", replace(experiments.EXPERIMENTS["gmm"], engines=engines))
     assert command.main(["reproduce", "gmm", "--folder", str(tmp_path), "--budget", "500", "--runs", "1"]) == 1
     assert "gmm, default, run 0: ValueError: it is broken" in capsys.readouterr().err
-    assert len(records.read_all(tmp_path)) == 1
+    assert len(records.read_all(tmp_path, {"gmm": 500})) == 1
     assert (tmp_path / "report.html").exists()
 
 
@@ -183,7 +195,8 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 def test_the_quick_version(tmp_path: Path) -> None:
     """All experiments and methods, in processes of their own: every record, figure, table and the page."""
     assert command.main(["reproduce", "all", "--quick", "--folder", str(tmp_path)]) == 0
-    found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path)}
+    budgets = {name: each.quick_budget for name, each in experiments.EXPERIMENTS.items()}
+    found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path, budgets)}
     wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}
     assert found == wanted
     names = {"predictive", "evidence", "probability", "visits", "misspecified_probability", "functions", "resources"}

@@ -1,6 +1,6 @@
 """One run of one method, and the file that it leaves behind.
 
-    FOLDER/runs/EXPERIMENT/METHOD/SEED.json
+    FOLDER/runs/EXPERIMENT/METHOD/BUDGET/SEED.json
 
 A file is written when its run is complete, so that a reproduction that was interrupted goes on where it was.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,11 @@ class Task:
     budget: int
 
     def file(self, folder: Path) -> Path:
-        return folder / "runs" / self.experiment / self.method / f"{self.seed}.json"
+        return folder / "runs" / self.experiment / self.method / str(self.budget) / f"{self.seed}.json"
 
     def is_done(self, folder: Path) -> bool:
-        """Whether there is a record of it, made with the same budget and settings."""
-        try:
-            record = json.loads(self.file(folder).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):  # not there, or cut short
-            return False
-        engine = EXPERIMENTS[self.experiment].engines[self.method]
-        return record.get("budget") == self.budget and record.get("settings") == repr(engine)
+        """Whether there is a record of it, made with the same settings."""
+        return _read(self.file(folder)) is not None
 
     def __str__(self) -> str:
         return f"{self.experiment}, {self.method}, run {self.seed}"
@@ -101,6 +97,22 @@ def _write(record: dict[str, Any], file: Path) -> None:
     made.replace(file)
 
 
-def read_all(folder: Path) -> list[dict[str, Any]]:
-    """The records in a folder, in the order of their files."""
-    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("runs/*/*/*.json"))]
+def read_all(folder: Path, budgets: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The records in a folder of runs with the budget of their experiment, in the order of their files."""
+    files = [
+        file
+        for experiment, budget in budgets.items()
+        for method in EXPERIMENTS[experiment].engines
+        for file in sorted(folder.glob(f"runs/{experiment}/{method}/{budget}/*.json"))
+    ]
+    return [record for file in files if (record := _read(file)) is not None]
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """A record; None if there is none, if it was cut short, or if its method has other settings today."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        engine = EXPERIMENTS[record["experiment"]].engines[record["method"]]
+        return record if record["settings"] == repr(engine) else None
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None

@@ -51,7 +51,7 @@ class Settings:
     def tasks(self) -> list[Task]:
         """The runs, the first ones of every method before the second ones."""
         tasks = [
-            Task(name, method, seed, self.budget or (experiment.quick_budget if self.quick else BUDGET))
+            Task(name, method, seed, self.budget_of(name))
             for name in self.experiments
             for experiment in [EXPERIMENTS[name]]
             for method in experiment.engines
@@ -59,6 +59,10 @@ class Settings:
             for seed in range(self.runs or (1 if self.quick else experiment.runs))
         ]
         return sorted(tasks, key=lambda task: task.seed)
+
+    def budget_of(self, experiment: str) -> int:
+        """Evaluations of each of its runs."""
+        return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else BUDGET)
 
 
 def reproduce(settings: Settings) -> list[str]:
@@ -69,7 +73,7 @@ def reproduce(settings: Settings) -> list[str]:
     if len(waiting) < len(tasks):
         print(f"{len(tasks) - len(waiting)} of {len(tasks)} runs were made before, and are kept.")
     failures = _run_all(waiting, settings)
-    records = read_all(settings.folder)
+    records = read_all(settings.folder, {name: settings.budget_of(name) for name in EXPERIMENTS})
     if records:
         _present(records, settings)
     return failures
