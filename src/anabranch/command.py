@@ -16,14 +16,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the process; zero if all went well."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     given = _parser().parse_args(arguments)
-    from anabranch.reproduce.experiments import ENGINES, EXPERIMENTS
+    from anabranch.reproduce.experiments import EXPERIMENTS
     from anabranch.reproduce.reproduction import Settings, reproduce
 
-    unknown = [method for method in given.methods or () if method not in ENGINES]
+    names = list(EXPERIMENTS) if given.experiment == "all" else [given.experiment]
+    methods = dict.fromkeys(method for name in names for method in EXPERIMENTS[name].engines)
+    unknown = [method for method in given.methods or () if method not in methods]
     if unknown:
-        _parser().error(f"no method {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+        _parser().error(f"{given.experiment} has no method {', '.join(unknown)}; there are {', '.join(methods)}")
     settings = Settings(
-        experiments=list(EXPERIMENTS) if given.experiment == "all" else [given.experiment],
+        experiments=names,
         folder=given.folder or Path("reproduction-quick" if given.quick else "reproduction"),
         quick=given.quick,
         methods=given.methods,
@@ -53,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("experiment", choices=["gmm", "misspecified", "induction", "all"])
     reproduce.add_argument("--quick", action="store_true", help="a small version, in about two minutes")
     reproduce.add_argument("--folder", type=Path, help="where to write (default: reproduction, or reproduction-quick)")
-    reproduce.add_argument("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these methods")
+    reproduce.add_argument("--methods", type=lambda text: text.split(","), metavar="A,B",
+                           help="only these of default, paper, is, rmh, rmh_centred, pg, ipmcmc, bbvi")  # fmt: skip
     reproduce.add_argument("--runs", type=_positive, metavar="N", help="runs of each method (default: as in the paper)")
     reproduce.add_argument("--budget", type=_positive, metavar="N", help="evaluations of a run (default: 1000000)")
     reproduce.add_argument("--workers", type=_positive, metavar="N", default=os.cpu_count() or 1,

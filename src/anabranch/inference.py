@@ -52,10 +52,10 @@ def infer(
         engine: how; `DCC()` unless said otherwise, or one of `ab.engines`.
         seed: where every random choice comes from; the same seed gives the same answer, whatever `workers` is.
         budget: evaluations of the density, with or without its gradient; the last round may exceed it.
-        seconds: stop at the end of the round in which this time is over.
-        tolerance: stop when the standard errors of log Z and of the weights of the paths are below it; None: never.
+        seconds: after the first round, begin no path once this time is over; those at work are finished.
+        tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
         progress: whether to show what happens; by default only in a terminal.
-        workers: threads; by default as many as there are cores.
+        workers: threads of `DCC`; by default as many as there are cores. Other engines have one.
         split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
         max_sites: paths with more sites are not followed.
         kwargs: keyword arguments of the program.

@@ -38,7 +38,9 @@ def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
     for solution in posterior.solutions:
         assert solution.path.description in text
     assert "The example ended." in text
-    assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0; 1 of the prior explored." in text
+    assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0." in text
+    explored = Posterior(posterior.program, posterior.solutions, solved.run(explored=0.99))
+    assert "seed 0; 0.99 of the prior explored." in repr(explored)
     assert "exact" in text
     assert "Warnings" not in text
 

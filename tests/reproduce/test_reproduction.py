@@ -181,7 +181,11 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
     ("arguments", "said"),
     [
         (["reproduce", "everything"], "invalid choice"),
-        (["reproduce", "gmm", "--methods", "is,nuts"], "no method nuts"),
+        (["reproduce", "gmm", "--methods", "is,nuts"], "gmm has no method nuts"),
+        (
+            ["reproduce", "misspecified", "--methods", "is"],
+            "misspecified has no method is; there are default, paper, rmh",
+        ),
         (["reproduce", "gmm", "--runs", "0"], "must be at least 1"),
         ([], "required"),
     ],

@@ -40,7 +40,7 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
             f"{paths} found and never given budget, with prior probability {mass:.2g} together. Give the run more "
             "budget or time."
         )
-    if 1 - run.explored > LARGEST_UNEXPLORED:
+    if run.explored is not None and 1 - run.explored > LARGEST_UNEXPLORED:
         beyond = f", {run.remainder:.2g} of it beyond max_sites" if run.remainder > MATTERS else ""
         yield (
             f"Prior probability {1 - run.explored:.2g} is on paths that were never found{beyond}. Raise the number of "

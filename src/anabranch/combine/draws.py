@@ -183,6 +183,18 @@ class Draws(Sequence[Draw]):
 
     `draws[3]` is one of them, `draws["mu"]` the value of a site or deterministic in all: an array with the draws as its
     first axis, masked where a draw lacks the name, and a list (with None there) where the shapes differ.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def coin(heads):
+        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
+        ...     ab.observe("heads", dist.Binomial(10, p), heads)
+        >>> draws = ab.infer(coin, 9).draws(1000, seed=1)
+        >>> draws.names
+        ['fair', 'p']
+        >>> bool((draws["p"].mask == (draws["fair"] == 1)).all())
+        True
     """
 
     def __init__(self, draws: Sequence[Draw]) -> None:

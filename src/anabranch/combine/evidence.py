@@ -70,7 +70,8 @@ def unsolved_mass(solutions: Sequence[Solution], run: Run) -> float:
     solved paths do not enter: where guards decide, they are estimates, and their sum scatters about one.
     """
     unsolved = sum(solution.path.prior_probability for solution in solutions if solution.estimate is None)
-    return float(np.clip(unsolved + (1.0 - run.explored), 0.0, 1.0))
+    unexplored = 0.0 if run.explored is None else 1.0 - run.explored
+    return float(np.clip(unsolved + unexplored, 0.0, 1.0))
 
 
 def missing(solutions: Sequence[Solution], weights: np.ndarray, run: Run) -> float:

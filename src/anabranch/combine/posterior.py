@@ -36,26 +36,21 @@ class Posterior:
             in the order of `solutions`; None where they are joined from the paths.
 
     Example:
-        >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
-        >>> from anabranch.combine import Posterior, Run, Solution
-        >>> from anabranch.conquer.estimate import Estimate
-        >>> def coin():
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> def coin(heads):
         ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
         ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
-        ...     ab.observe("heads", dist.Binomial(10, p), 9)
-        >>> division = ab.find_paths(coin)
-        >>> def by_prior_draws(path):
-        ...     draws = path.prior(2000)
-        ...     density = path.evaluate(draws.points, compile=False)
-        ...     log_weights = density.log_likelihood + draws.log_probability
-        ...     return Solution(path, Estimate.from_weights(draws.points, log_weights, 2000, "prior"))
-        >>> run = Run("Example.", 4000, 1000, 0.1, seed=0)
-        >>> posterior = Posterior(division.program, [by_prior_draws(path) for path in division], run)
-        >>> {value: round(p, 1) for value, p in posterior.probability("fair").items()}
+        ...     ab.observe("heads", dist.Binomial(10, p), heads)
+        >>> posterior = ab.infer(coin, 9, seed=0)
+        >>> round(posterior.log_evidence, 2)  # log(1/2 · 10/1024 + 1/2 · 1/11)
+        -2.99
+        >>> {value: round(p, 2) for value, p in posterior.probability("fair").items()}
         {0: 0.9, 1: 0.1}
-        >>> mean, sd = posterior.expectation(lambda draw: draw["p"])  # exactly 10/12
-        >>> abs(mean - 10 / 12) < 4 * sd
+        >>> mean, sd = posterior.expectation(lambda draw: draw["p"])  # of the executions that have it: 10/12
+        >>> abs(mean - 10 / 12) < 4 * sd + 1e-9
         True
+        >>> posterior.draws(3, seed=1)["fair"].shape
+        (3,)
     """
 
     def __init__(

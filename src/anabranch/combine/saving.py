@@ -155,7 +155,16 @@ def _ends(path: Path) -> list[Any]:
 
 
 def load(folder: str | os.PathLike[str]) -> Posterior:
-    """A posterior that `Posterior.save` wrote. Loading runs code from the folder: load only what you trust."""
+    """A posterior that `Posterior.save` wrote. Loading runs code from the folder: load only what you trust.
+
+    Example:
+        >>> import anabranch as ab, tempfile
+        >>> posterior = ab.infer(ab.programs.branching, 2.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/run")
+        ...     ab.load(f"{folder}/run").log_evidence == posterior.log_evidence
+        True
+    """
     from anabranch.combine.posterior import Posterior
 
     source = File(folder)

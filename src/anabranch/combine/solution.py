@@ -76,7 +76,8 @@ class Run:
         executions: executions of the program from the prior or from proposals.
         seconds: how long it took.
         seed: where every random choice came from.
-        explored: share of prior probability on the paths found.
+        explored: share of prior probability on the paths found; None where what was not met needs no count, since the
+            draws of whole executions stand for it.
         remainder: share on executions with more sites than `max_sites`, which were not followed.
         notes: what else the user should know, as sentences.
         settings: the settings, as text.
@@ -88,7 +89,7 @@ class Run:
     executions: int
     seconds: float
     seed: int
-    explored: float = 1.0
+    explored: float | None = None
     remainder: float = 0.0
     notes: tuple[str, ...] = ()
     settings: str = ""

@@ -108,6 +108,14 @@ class Division:
     """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored.
 
     Made by `find_paths`; `explore` and `route` extend it. Iterating gives the paths.
+
+    Example:
+        >>> import anabranch as ab
+        >>> division = ab.find_paths(ab.programs.branching, 2.0)
+        >>> len(division), division.explored
+        (2, 1.0)
+        >>> [path.dim for path in division]
+        [3, 2]
     """
 
     def __init__(self, program: Program) -> None:

@@ -86,7 +86,7 @@ class Session:
         solutions, evidence = self.collection.solutions(self.engine.has_evidence)
         return Posterior(self.division.program, solutions, self.run(), evidence)
 
-    def run(self, explored: float = 1.0) -> Run:
+    def run(self, explored: float | None = None) -> Run:
         """How it went."""
         collection, notes = self.collection, list(self.notes)
         if collection.beyond:

@@ -86,10 +86,11 @@ def _rest(posterior: Posterior) -> list[str]:
 
 def _how(posterior: Posterior) -> list[str]:
     run = posterior.run
+    explored = "" if run.explored is None else f"; {number(run.explored)} of the prior explored"
     return [
         run.stopped,
         f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s, "
-        f"seed {run.seed}; {number(run.explored)} of the prior explored.",
+        f"seed {run.seed}{explored}.",
         *run.notes,
     ]
 
