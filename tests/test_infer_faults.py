@@ -166,7 +166,12 @@ def test_a_path_that_was_given_up_is_in_the_warnings(caplog):
     """Half of the prior probability was left out of log Z: who prints the posterior must see it."""
     caplog.set_level(logging.ERROR, "anabranch")
     posterior = ab.infer(beside(discrete_one), engine=ab.DCC(strategy=ModeMixture()), tolerance=0.02)
-    assert any("given up" in warning for warning in posterior.warnings)
+    assert (
+        "1 path was given up, with prior probability 0.5 together. Choose another strategy for it."
+        in posterior.warnings
+    )
+    assert not any("never given budget" in warning for warning in posterior.warnings)
+    assert "known to" not in posterior.run.stopped
 
 
 def test_a_strategy_that_can_run_nowhere_is_an_error(caplog):

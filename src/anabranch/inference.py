@@ -78,8 +78,9 @@ def infer(
     workers = (os.cpu_count() or 1) if workers is None else workers
     if not isinstance(workers, int) or workers < 1:
         raise ValueError(f"workers must be a whole number, at least 1; got {workers!r}")
-    if isinstance(seed, int | np.integer) and seed < 0:
-        raise ValueError(f"seed must not be negative; got {seed}")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"seed must be a whole number, not negative; got {seed!r}")
+    seed = int(seed)
     with make_progress(progress) as display:
         division = find_paths(
             program, *args, executions=engine.executions, seed=seed, split=split, max_sites=max_sites, **kwargs

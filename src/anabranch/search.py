@@ -71,7 +71,8 @@ class Search:
             while True:
                 chosen = self.choose()
                 if not chosen:
-                    return "Nothing was left to do: every path found is solved exactly or has no mass."
+                    given_up = ", was given up" if any(entry.gave_up for entry in self.ledger) else ""
+                    return f"Nothing was left to do: every path found is solved exactly{given_up} or has no mass."
                 self.conquer(chosen, pool)
                 self.discover([entry for entry, _ in chosen])
                 self.rounds += 1
@@ -315,6 +316,11 @@ class Search:
         # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
         if self.posterior("").evidence.weight_sds.max() > tolerance or self.finds_more():
             return ""
+        error = self.posterior("").log_evidence_sd
+        if error is not None and error > tolerance:
+            return (
+                f"Sampling errors are below {tolerance:g}; paths not solved or not found are the rest of that of log Z."
+            )
         return f"log Z and the weights of the paths are known to {tolerance:g}."
 
     def finds_more(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
@@ -48,6 +49,19 @@ def test_of_chains_some_states_are_noted_for_every_chain(chains: int, budget: in
     shares = visits["path"].value_counts(normalize=True)
     # The heavier path has 0.92 of the posterior: the visits are where the chains were.
     assert abs(shares.iloc[0] - 0.92) < 0.1
+
+
+def test_every_path_that_a_chain_was_on_is_noted() -> None:
+    def program() -> None:
+        k = ab.sample("k", dist.Geometric(0.3))
+        ab.observe("y", dist.Normal(float(k), 3.0), 2.0)
+
+    posterior = ab.infer(program, engine=ab.engines.LightweightMH(chains=4), budget=100_000)
+    visits = posterior.history.dropna(subset=["chain"])
+    # Noted are 16,000 states of 100,000: light paths are visited in between.
+    assert set(visits["path"]) >= set(posterior.paths["path"])
+    assert len(posterior.paths) > 8
+    assert visits["evaluations"].is_monotonic_increasing
 
 
 def test_a_history_is_saved_and_loaded(tmp_path: Path) -> None:

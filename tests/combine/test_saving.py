@@ -40,6 +40,11 @@ def test_everything_comes_back(posterior, folder):
     np.testing.assert_array_equal(again.replicate(30)["y"], posterior.replicate(30)["y"])
 
 
+def test_a_seed_of_numpy_is_saved_as_any_other(tmp_path):
+    ab.infer(ab.programs.branching, 2.0, seed=np.int64(3)).save(tmp_path / "run")
+    assert load(tmp_path / "run").run.seed == 3
+
+
 def test_paths_are_rebuilt_only_when_asked(folder):
     again = load(folder)
     repr(again), again.paths, again.warnings

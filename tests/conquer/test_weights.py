@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anabranch.conquer.weights import effective_sample_size, log_mean, pareto_k, relative_sd
+from anabranch.conquer.weights import effective_sample_size, log_mean, pareto_k, relative_sd, systematic
 
 
 def test_the_mean_counts_weights_of_zero():
@@ -29,6 +29,23 @@ def test_the_effective_size():
     assert effective_sample_size(np.log([1.0, 2.0])) == pytest.approx(9 / 5)
     assert effective_sample_size(np.full(4, -np.inf)) == 0.0
     assert effective_sample_size(np.zeros(0)) == 0.0
+
+
+def test_systematic_resampling_takes_each_entry_as_often_as_its_weight_says():
+    weights = np.array([0.0, 3.0, 0.4, 0.0, 6.6, 0.0])
+    chosen = systematic(weights, 25, np.random.default_rng(0))
+    assert list(chosen) == sorted(chosen)
+    counts = np.bincount(chosen, minlength=len(weights))
+    assert (np.abs(counts - 25 * weights / weights.sum()) < 1).all()
+    assert not counts[weights == 0].any()
+
+
+def test_rounding_takes_no_entry_without_weight():
+    class Last:
+        def uniform(self):
+            return np.nextafter(1.0, 0.0)  # so that the last position is the sum of all weights
+
+    assert list(systematic(np.array([1.0, 2.0, 0.0]), 3, Last())) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("k", [0.2, 0.5, 0.9])

@@ -75,7 +75,7 @@ def test_flipping_the_last_fixed_site_goes_deeper_into_a_loop():
     for _ in range(10):
         path = max(division, key=lambda path: len(path.sites))
         found = neighbours(division, path, points_of(path, 1), rng)
-        assert any(len(new.sites) > len(path.sites) for new in found.new)
+        assert any(len(arrival.path.sites) > len(path.sites) for arrival in found.arrivals)
     assert max(len(path.sites) for path in division) >= deepest + 10
 
 
@@ -133,7 +133,8 @@ def test_a_rare_branch_is_reached_by_steps_in_unconstrained_coordinates():
     division = ab.find_paths(tail, executions=100)
     [path] = division.paths
     points = path.points({"rate": np.full(50, 20.0)})
-    [rare] = propose(division, path, points, np.random.default_rng(0)).new
+    propose(division, path, points, np.random.default_rng(0))
+    [rare] = [other for other in division if other is not path]
     assert rare.addresses == ("rate", "rare")
 
 
@@ -226,7 +227,8 @@ def test_a_program_of_one_path_needs_no_proposals():
     [path] = division.paths
     for how in (propose, neighbours):
         found = how(division, path, points_of(path), np.random.default_rng(0))
-        assert (found.arrivals, found.counts, found.new) == ([], {}, [])
+        assert (found.arrivals, found.counts) == ([], {})
+        assert len(division) == 1
 
 
 def test_neighbours_take_every_value_of_a_small_support_and_the_near_ones_of_a_large():
@@ -249,10 +251,11 @@ def test_neighbours_take_every_value_of_a_small_support_and_the_near_ones_of_a_l
     assert {tuple(p.sites[3].value - pair) for p in division} == {
         (0, 0), (1 - 2 * pair[0], 0), (0, 1 - 2 * pair[1]),
     }  # fmt: skip
-    assert sum(found.counts.values()) == len(found.new) == len(division) - 1
+    assert found.counts == dict.fromkeys(division.by_signature.keys() - {path.signature}, 1)
+    known = set(division.by_signature)
     few = neighbours(division, path, np.zeros((0, 0)), np.random.default_rng(0), most=7)
     assert sum(few.counts.values()) == 7
-    assert few.new == []
+    assert set(division.by_signature) == known
 
 
 def test_counts_and_new_paths_are_those_of_the_arrivals():
@@ -265,10 +268,10 @@ def test_counts_and_new_paths_are_those_of_the_arrivals():
         counted[executions.path.signature] += len(executions.members)
     assert counted == found.counts
     assert sum(counted.values()) == 100
-    assert {path.signature for path in found.new} == found.counts.keys() - known
+    assert division.by_signature.keys() - known == found.counts.keys() - known
 
 
-def test_a_restart_of_the_division_does_not_make_old_paths_new():
+def test_a_restart_of_the_division_leaves_old_paths_their_signatures():
     """Branches that give too many decision sequences are run as selects: all path objects are replaced."""
 
     def change_point(y):
@@ -289,8 +292,7 @@ def test_a_restart_of_the_division_does_not_make_old_paths_new():
     found = propose(division, path, points_of(path, 100), np.random.default_rng(0))
     assert division.program.selecting
     assert all(division.by_signature[signature] is not old for signature, old in before.items())
-    assert not before.keys() & {new.signature for new in found.new}
-    assert {e.path.signature for e in found.arrivals} - before.keys() == {new.signature for new in found.new}
+    assert found.counts.keys() - before.keys() == division.by_signature.keys() - before.keys()
     again = propose(division, path, points_of(path, 100), np.random.default_rng(1))
     assert sum(again.counts.values()) == 100
 
@@ -306,14 +308,14 @@ def test_the_same_seed_proposes_the_same():
 
 def test_no_python_runs_where_all_is_known():
     division = ab.find_paths(programs.misspecified_mixture, programs.mixture_data(), executions=50)
-    path = division.paths[0]
+    path, paths = division.paths[0], len(division)
     first = propose(division, path, points_of(path, 100), np.random.default_rng(0))
-    runs = division.python_runs
+    runs, found = division.python_runs, len(division)
+    assert found > paths
     again = propose(division, path, points_of(path, 100), np.random.default_rng(0))
     assert division.python_runs == runs
     assert again.counts == first.counts
-    assert first.new
-    assert again.new == []
+    assert len(division) == found
 
 
 def test_executions_beyond_the_bound_on_sites_are_no_arrivals_of_a_path():

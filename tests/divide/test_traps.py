@@ -219,6 +219,21 @@ def test_addresses_with_the_same_checksum_have_draws_of_their_own():
     assert no.prior_probability == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 4000))
 
 
+def test_the_next_executions_are_not_those_of_the_next_seed():
+    def program():
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    def drawn(seed):
+        division = ab.find_paths(program, executions=100, seed=seed)
+        groups = [*division.explore(100), *division.explore(100)]
+        return np.concatenate([group.arrival.values()["x"] for group in groups])
+
+    assert not np.isin(drawn(0), drawn(1)).any()
+    division = ab.find_paths(program, executions=100, seed=1)
+    [group] = division.explore(100, seed=1)
+    assert not np.isin(group.arrival.values()["x"], drawn(0)).any()
+
+
 def test_the_same_executions_again_explore_nothing():
     def program():
         n = int(ab.sample("x", dist.Cauchy(0.0, 20.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.stats import multivariate_normal
 
 import anabranch as ab
 from anabranch import engines, errors
+from anabranch.engines.sampler import Session
 from engine_cases import CASES
 from exact import named
 
@@ -177,6 +179,44 @@ def test_discrete_observations_need_no_bound() -> None:
     case = named("coin")
     posterior = ab.infer(case.program, *case.args, engine=engines.Rejection(), budget=50_000)
     assert abs(posterior.log_evidence - case.log_evidence) < 4 * posterior.log_evidence_sd
+
+
+CERTAIN = {
+    "independent": lambda sums: dist.Delta(sums).to_event(1),
+    "event_dim": lambda sums: dist.Delta(sums, event_dim=1),
+    "expanded": lambda sums: dist.Delta(sums).to_event(1).expand([1]),
+    "masked": lambda sums: dist.Delta(sums).to_event(1).mask(np.array(True)),
+}
+
+
+@pytest.mark.parametrize("certain", CERTAIN.values(), ids=CERTAIN)
+def test_a_hard_condition_on_a_vector_needs_no_bound(certain: Any) -> None:
+    chances = np.array([0.1, 0.2, 0.3, 0.4])
+
+    def program(sums: np.ndarray) -> None:
+        dice = ab.sample("dice", dist.Categorical(chances).expand([3]).to_event(1))
+        ab.observe("sums", certain(dice[:2] + dice[1:]), sums)
+
+    exact = {
+        dice: float(np.prod(chances[list(dice)]))
+        for dice in itertools.product(range(4), repeat=3)
+        if (dice[0] + dice[1], dice[1] + dice[2]) == (3, 4)
+    }
+    posterior = ab.infer(program, np.array([3, 4]), engine=engines.Rejection(), budget=20_000, tolerance=None)
+    evidence = sum(exact.values())
+    assert abs(posterior.log_evidence - np.log(evidence)) < 4 * posterior.log_evidence_sd < 0.4
+    for dice, probability in exact.items():
+        mean, sd = posterior.expectation(lambda draw, dice=dice: float(tuple(draw["dice"]) == dice))
+        assert abs(mean - probability / evidence) < 4 * sd < 0.2
+
+
+def test_a_certain_value_with_a_density_of_its_own_breaks_the_bound() -> None:
+    def program() -> None:
+        dice = ab.sample("dice", dist.DiscreteUniform(1, 6).expand([2]).to_event(1))
+        ab.observe("seen", dist.Delta(dice, log_density=jnp.array([0.0, 0.5])).to_event(1), np.array([3, 4]))
+
+    with pytest.raises(errors.EngineCannotRun, match=r"log likelihood of 0.5, above the bound of 0"):
+        ab.infer(program, engine=engines.Rejection())
 
 
 def test_a_guide_halves_the_error() -> None:
@@ -383,3 +423,50 @@ def test_a_budget_below_one_round_still_answers(name: str) -> None:
     posterior = ab.infer(coin, 9, engine=ALL[name], budget=10)
     assert sum(posterior.probability("fair").values()) == pytest.approx(1)
     assert any("before the warm-up did" in warning for warning in posterior.warnings)
+
+
+# What a run says of itself --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [engines.LightweightMH(chains=20), engines.PIMH(particles=5, chains=10)])
+def test_an_interrupted_chain_knows_how_well_it_mixed(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = Session.goes_on
+
+    def interrupted(session: Session) -> bool:
+        if session.progressed > 0.8:
+            raise KeyboardInterrupt
+        return goes_on(session)
+
+    monkeypatch.setattr(Session, "goes_on", interrupted)
+    posterior = ab.infer(coin, 7, engine=engine, budget=10_000)
+    assert "interrupted" in posterior.run.stopped
+    for solution in posterior.solutions:
+        assert np.isfinite(solution.estimate.r_hat)
+        assert solution.estimate.ess < len(solution.points)
+
+
+def test_a_path_of_which_no_draw_is_kept_has_its_evidence() -> None:
+    def program() -> None:
+        near = ab.sample("near", dist.Bernoulli(0.5))
+        ab.observe("y", dist.Normal(0.0 if near else 20.0, 1.0), 0.0)
+
+    posterior = ab.infer(program, engine=engines.ImportanceSampling(), budget=5_000)
+    near, far = posterior.solutions
+    assert not len(far.points)
+    assert abs(far.log_evidence - near.log_evidence + 200) < 0.2
+
+
+def test_filters_stop_at_the_tolerance() -> None:
+    posterior = ab.infer(coin, 7, engine=engines.SMC(particles=100), budget=1_000_000, tolerance=0.05)
+    assert posterior.log_evidence_sd < 0.05
+    assert posterior.run.evaluations < 100_000
+
+
+def test_the_guide_of_a_run_draws_otherwise_than_the_program_of_the_next() -> None:
+    def program() -> None:
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    engine = engines.ImportanceSampling(guide=program)
+    this = ab.infer(program, engine=engine, seed=3, budget=100)
+    following = ab.infer(program, engine=engines.ImportanceSampling(), seed=4, budget=100)
+    assert not np.isin(this.solutions[0].points, following.solutions[0].points).any()

@@ -131,6 +131,11 @@ def test_settings_that_changed_are_run_again(monkeypatch: pytest.MonkeyPatch, tm
     assert not task.is_done(tmp_path)
 
 
+def test_an_estimate_made_at_the_end_has_a_history_of_smaller_budgets(tmp_path: Path) -> None:
+    record = records.run(Task("gmm", "rmh_centred", 0, 50), tmp_path)
+    assert record["history"]["evaluations"] == [1, 5, record["evaluations"]]
+
+
 def test_the_first_runs_of_all_methods_come_first() -> None:
     tasks = reproduction.Settings(["gmm", "misspecified", "induction"], Path()).tasks()
     assert len(tasks) == 8 * 15 + 3 * 5 + 8 * 15
@@ -152,6 +157,16 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
     assert (runs / "1.json").exists()
     assert "1 of 2 runs were made before" in capsys.readouterr().out
     assert "1,000" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_tells_the_versions_that_made_the_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small(monkeypatch)
+    monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
+    arguments = ["reproduce", "gmm", "--folder", str(tmp_path), "--budget", "500", "--methods", "is"]
+    for version, runs in (("7.1", "1"), ("7.2", "2"), ("7.3", "2")):  # the last has nothing left to run
+        monkeypatch.setattr(ab, "__version__", version)
+        assert command.main([*arguments, "--runs", runs]) == 0
+    assert "<dt>version</dt><dd>7.1, 7.2</dd>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_kept(
@@ -187,6 +202,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
             "misspecified has no method is; there are default, paper, rmh",
         ),
         (["reproduce", "gmm", "--runs", "0"], "must be at least 1"),
+        (["reproduce", "gmm", "--runs", "abc"], "must be a whole number; got 'abc'"),
         ([], "required"),
     ],
 )

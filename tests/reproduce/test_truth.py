@@ -55,6 +55,7 @@ def test_prior_and_weights_of_paths_sum_to_one():
     assert sum(path.prior for path in paths()) == pytest.approx(1, abs=1e-12)
     assert sum(truth.weights.values()) == pytest.approx(1, abs=1e-9)
     assert logsumexp(list(truth.log_evidence_of.values())) == pytest.approx(truth.log_evidence, abs=1e-9)
+    assert max(truth.log_evidence_error, truth.lppd_error) < 1e-8
 
 
 def test_coarse_quadrature_gives_the_stored_evidence_and_lppd(heavy_paths):
@@ -115,15 +116,13 @@ def test_evidence_of_the_heaviest_path_is_that_of_importance_sampling():
 
 @pytest.mark.parametrize("column", [25, 60, 190])
 def test_curves_are_those_of_draws(heavy_paths, column):
-    """Functions drawn from the posterior have the mean, the deviation and the quantiles that are stored."""
+    """Functions drawn from the posterior have the mean and the quantiles that are stored."""
     truth, draws, rng = induction_truth(), 20_000, np.random.default_rng(column)
     prediction = posterior(heavy_paths, truth.predictive_x[[column]])
     node = rng.choice(len(prediction.log_weight), draws, p=np.exp(prediction.log_weight))
     f = rng.normal(prediction.mean[node, 0], np.sqrt(prediction.variance[node, 0]))
     root = np.sqrt(draws)
     assert abs(f.mean() - truth.predictive_mean[column]) < 4 * f.std() / root
-    squares = (f - truth.predictive_mean[column]) ** 2
-    assert abs(squares.mean() - truth.predictive_sd[column] ** 2) < 4 * squares.std() / root
     assert abs(np.mean(f < truth.predictive_lower[column]) - 0.05) < 4 * np.sqrt(0.05 * 0.95) / root
     assert abs(np.mean(f < truth.predictive_upper[column]) - 0.95) < 4 * np.sqrt(0.05 * 0.95) / root
 

@@ -32,20 +32,23 @@ def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
 
 def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> Iterator[str]:
     yield from _of_errors(solutions, evidence)
-    unsolved = [solution for solution in solutions if solution.estimate is None]
-    mass = sum(solution.path.prior_probability for solution in unsolved)
-    if unsolved and mass > MATTERS:
-        paths = "1 path was" if len(unsolved) == 1 else f"{len(unsolved)} paths were"
-        yield (
-            f"{paths} found and never given budget, with prior probability {mass:.2g} together. Give the run more "
-            "budget or time."
-        )
+    without = [solution for solution in solutions if solution.estimate is None]
+    yield from _of_unsolved([each for each in without if each.visits], "given up", "Choose another strategy for it")
+    never = [each for each in without if not each.visits]
+    yield from _of_unsolved(never, "found and never given budget", "Give the run more budget or time")
     if run.explored is not None and 1 - run.explored > LARGEST_UNEXPLORED:
         beyond = f", {run.remainder:.2g} of it beyond max_sites" if run.remainder > MATTERS else ""
         yield (
             f"Prior probability {1 - run.explored:.2g} is on paths that were never found{beyond}. Raise the number of "
             "executions that explore."
         )
+
+
+def _of_unsolved(solutions: Sequence[Solution], what: str, remedy: str) -> Iterator[str]:
+    mass = sum(solution.path.prior_probability for solution in solutions)
+    if mass > MATTERS:
+        paths = "1 path was" if len(solutions) == 1 else f"{len(solutions)} paths were"
+        yield f"{paths} {what}, with prior probability {mass:.2g} together. {remedy}."
 
 
 def _of_errors(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:

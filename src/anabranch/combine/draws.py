@@ -15,12 +15,13 @@ from jax.tree_util import tree_map
 
 from anabranch import errors
 from anabranch.combine.solution import Solution
+from anabranch.conquer.weights import systematic
 from anabranch.divide import Path
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Draw", "Draws", "Picked", "Rows", "check_number", "gathered", "named_rows", "pick", "systematic"]
+__all__ = ["Draw", "Draws", "Picked", "Rows", "check_number", "gathered", "named_rows", "pick", "with_draws"]
 
 
 # Executions of one path by name ---------------------------------------------------------------------------------------
@@ -129,12 +130,7 @@ def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) 
     """n equally weighted draws, in random order, as a group for each path that has some."""
     check_number(n, seed)
     rng = np.random.default_rng(seed)
-    drawable = [(s, w) for s, w in zip(solutions, weights, strict=True) if w > 0 and len(s.points)]
-    if not drawable:
-        raise errors.NoDraws(
-            "the posterior has no draws: no point of positive density was found on any path",
-            remedy="Give the run more budget, or check that the program can produce the data",
-        )
+    drawable = with_draws(solutions, weights)
     shares = [weight * solution.weights for solution, weight in drawable]
     chosen = systematic(np.concatenate(shares), n, rng)
     order = rng.permutation(n)
@@ -149,6 +145,18 @@ def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) 
     return out
 
 
+def with_draws(solutions: Sequence[Solution], weights: np.ndarray) -> list[tuple[Solution, float]]:
+    """The solutions that a draw can come from, each with its weight; there must be one."""
+    # An engine may give a path a weight and have kept no draw of it.
+    out = [(solution, w) for solution, w in zip(solutions, weights, strict=True) if w > 0 and len(solution.points)]
+    if not out:
+        raise errors.NoDraws(
+            "the posterior has no draws: no point of positive density was found on any path",
+            remedy="Give the run more budget, or check that the program can produce the data",
+        )
+    return out
+
+
 def check_number(n: int, seed: int) -> None:
     """Refuse a number of draws, or a seed, that is none."""
     for name, value, least in (("n", n, 1), ("seed", seed, 0)):
@@ -156,14 +164,6 @@ def check_number(n: int, seed: int) -> None:
             raise TypeError(f"{name} must be an integer; got {value!r}")
         if value < least:
             raise ValueError(f"{name} must be at least {least}; got {value}")
-
-
-def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """The numbers of n entries, entry i about n·weights_i/Σ weights times, in order."""
-    cumulative = np.cumsum(weights)
-    positions = (np.arange(n) + rng.uniform()) / n * cumulative[-1]
-    last = np.flatnonzero(weights)[-1]  # rounding must not take an entry without weight
-    return np.minimum(np.searchsorted(cumulative, positions, side="right"), last)
 
 
 def gathered(values: Sequence[Any]) -> Any:

@@ -32,9 +32,10 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine.blocks import Blocks, blocks_of, standard_error
-from anabranch.combine.draws import Draw, named_rows, systematic
+from anabranch.combine.draws import Draw, named_rows
 from anabranch.combine.probability import all_names
 from anabranch.combine.solution import Solution
+from anabranch.conquer.weights import systematic
 
 __all__ = ["expectation"]
 
@@ -68,7 +69,8 @@ def expectation(
 ) -> tuple[Any, Any]:
     """The mean of f over the draws that have what it asks for, and its Monte Carlo error.
 
-    f is called at most `most` times for a path: fewer for light paths, whose error counts less.
+    f is called at most `most` times for a path: fewer for light paths, whose error counts less. The choice of draws is
+    always the same one, so that a posterior gives one answer to one question.
     """
     heaviest = max(weights, default=0.0)
     rng = np.random.default_rng(0)

@@ -24,7 +24,7 @@ from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret, replay
 from anabranch.divide.recording import Recording
-from anabranch.divide.terms import Observation, support_holds
+from anabranch.divide.terms import Observation, support_holds, unwrapped
 
 __all__ = ["ByName", "log_likelihoods", "replicates"]
 
@@ -74,13 +74,7 @@ def replicates(path: Path, points: np.ndarray, rng: np.random.Generator) -> list
 
 def _is_data(observation: Observation) -> bool:
     """Not a factor, nor a site that has only one value."""
-    return not isinstance(_innermost(observation.distribution), Unit | dist.Delta)
-
-
-def _innermost(distribution: Any) -> Any:
-    while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
-        distribution = distribution.base_dist
-    return distribution
+    return not isinstance(unwrapped(observation.distribution), Unit | dist.Delta)
 
 
 def _log_prob(observation: Observation) -> Any:
@@ -100,9 +94,7 @@ def _only_one(values: list[np.ndarray], n: int) -> np.ndarray:
 
 
 def _replicate(observation: Observation, rng: np.random.Generator) -> _Quantity:
-    distribution = observation.distribution
-    while isinstance(distribution, dist.MaskedDistribution):
-        distribution = distribution.base_dist
+    distribution = unwrapped(observation.distribution, dist.MaskedDistribution)
     # One distribution may have been observed many times.
     shape = np.shape(observation.value)
     batch = shape[: len(shape) - len(distribution.event_shape)]

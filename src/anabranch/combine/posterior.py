@@ -12,7 +12,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, check_number, gathered, named_rows, pick
+from anabranch.combine.draws import Draw, Draws, check_number, gathered, named_rows, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide.recording import Program
@@ -236,13 +236,7 @@ class Posterior:
         raise errors.UnknownName(f"no path with draws is described as {path!r}", remedy=f"The heaviest: {known}")
 
     def _check_draws(self) -> None:
-        # An engine may give a path a weight and have kept no draw of it.
-        rows = zip(self.solutions, self.evidence.weights, strict=True)
-        if not any(weight > 0 and len(solution.points) for solution, weight in rows):
-            raise errors.NoDraws(
-                "no point of positive density was found on any path",
-                remedy="Give the run more budget, or check that the program can produce the data",
-            )
+        with_draws(self.solutions, self.evidence.weights)
 
     def __repr__(self) -> str:
         return text_summary(self)

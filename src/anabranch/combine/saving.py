@@ -30,7 +30,6 @@ from anabranch.combine.history import History
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path
-from anabranch.divide.interpret import Execution, interpret, replay
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
 
@@ -50,17 +49,15 @@ class SavedPath:
     """A path as it was saved: some facts about it, and the way to rebuild it for everything else."""
 
     def __init__(self, program: Program, ends: Sequence[Any], facts: dict[str, Any]) -> None:
-        self.program, self.saved_ends = program, ends
+        self.program, self.plain_ends = program, ends
         vars(self).update(facts)
 
     @cached_property
     def _rebuilt(self) -> Path:
-        if isinstance(self.saved_ends[0], dict):
-            return Path(self.program, [interpret(self.program, replay(self.saved_ends[0]))])
-        return rebuild(self.program, self.saved_ends)
+        return rebuild(self.program, self.plain_ends)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "saved_ends" not in vars(self):  # asked by pickle and copy
+        if name.startswith("__") or "plain_ends" not in vars(self):  # asked by pickle and copy
             raise AttributeError(name)
         return getattr(self._rebuilt, name)
 
@@ -122,7 +119,7 @@ def _write(posterior: Posterior, folder: File) -> None:
     (folder / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     with (folder / DRAWS).open("wb") as file:
         np.savez(file, **arrays)
-    ends = [_ends(solution.path) for solution in solutions]
+    ends = [solution.path.plain_ends for solution in solutions]
     (folder / PROGRAM).write_bytes(cloudpickle.dumps((posterior.program, ends)))
 
 
@@ -143,12 +140,6 @@ def _numbers(solution: Solution) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-def _ends(path: Path) -> list[Any]:
-    if isinstance(path, SavedPath):
-        return list(path.saved_ends)
-    return [end.values if isinstance(end, Execution) else end.answers for end in path.ends]
 
 
 # Loading --------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine.draws import systematic
 from anabranch.combine.observed import log_likelihoods
 from anabranch.combine.psis import leave_one_out
 from anabranch.combine.solution import Solution
+from anabranch.conquer.weights import systematic
 
 __all__ = ["Stacked", "stack", "stacking_weights"]
 
@@ -123,6 +123,7 @@ def _pointwise(solution: Solution) -> tuple[np.ndarray, _Observed | None, np.nda
     assert estimate is not None
     points, log_weights = estimate.points, estimate.log_weights
     if len(points) > _MOST_DRAWS:
+        # Always the same choice, so that a posterior has one answer.
         chosen = systematic(np.exp(log_weights), _MOST_DRAWS, np.random.default_rng(0))
         points, log_weights = points[chosen], np.zeros(_MOST_DRAWS)
     parts = log_likelihoods(solution.path, points, data_only=True)

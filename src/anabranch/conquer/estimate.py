@@ -68,7 +68,6 @@ class Estimate:
         evaluations: int,
         method: str,
         remarks: Sequence[str] = (),
-        blocks: np.ndarray | None = None,
     ) -> Estimate:
         """By importance sampling: independent draws with weights γ_k/q, whose mean is Ẑ_k."""
         kept = log_weights > -np.inf
@@ -89,7 +88,6 @@ class Estimate:
             evaluations=evaluations,
             method=method,
             remarks=tuple(remarks),
-            blocks=None if blocks is None else blocks[kept],
         )
 
     @classmethod

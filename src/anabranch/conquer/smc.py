@@ -35,7 +35,7 @@ from anabranch.conquer.smc_bridge import Bridge, FromPrior, FromProposal, Partic
 from anabranch.conquer.smc_moves import Moves, Shape, Tuning
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
-from anabranch.conquer.weights import log_mean
+from anabranch.conquer.weights import log_mean, systematic
 from anabranch.divide.support import prior_is_sampled
 
 __all__ = ["SMC", "SMCState", "Sweep"]
@@ -279,10 +279,8 @@ def _conditional_share(log_weights: np.ndarray) -> float:
 
 
 def _resampled(log_weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Systematic resampling: indices, each as often as its weight says up to rounding."""
-    cumulative = np.cumsum(np.exp(log_weights - logsumexp(log_weights)))
-    positions = (np.arange(n) + rng.uniform()) / n * cumulative[-1]
-    return np.minimum(np.searchsorted(cumulative, positions, side="right"), len(log_weights) - 1)
+    """Indices, each as often as its weight says up to rounding."""
+    return systematic(np.exp(log_weights - logsumexp(log_weights)), n, rng)
 
 
 def _effective_by_family(points: np.ndarray, founders: np.ndarray) -> float:

@@ -1,11 +1,19 @@
-"""What importance weights say of themselves: their mean, its error, and whether either can be trusted."""
+"""What importance weights say of themselves: their mean, its error, and whether either can be trusted; resampling."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.special import logsumexp
 
-__all__ = ["effective_sample_size", "generalised_pareto", "log_mean", "pareto_k", "relative_sd", "tail_size"]
+__all__ = [
+    "effective_sample_size",
+    "generalised_pareto",
+    "log_mean",
+    "pareto_k",
+    "relative_sd",
+    "systematic",
+    "tail_size",
+]
 
 _FEWEST_IN_TAIL = 5
 
@@ -30,6 +38,14 @@ def effective_sample_size(log_weights: np.ndarray) -> float:
         return 0.0
     weights = np.exp(log_weights - top)
     return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Systematic resampling: the numbers of n entries, entry i about n·weights_i/Σ weights times, in order."""
+    cumulative = np.cumsum(weights)
+    positions = (np.arange(n) + rng.uniform()) / n * cumulative[-1]
+    last = np.flatnonzero(weights)[-1]  # rounding must not take an entry without weight
+    return np.minimum(np.searchsorted(cumulative, positions, side="right"), last)
 
 
 def pareto_k(log_weights: np.ndarray) -> float:

@@ -31,6 +31,7 @@ from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.simulate import Given
+from anabranch.divide.terms import base_support
 
 __all__ = ["Proposals", "counts_of", "known_points", "neighbours", "propose"]
 
@@ -49,12 +50,10 @@ class Proposals:
     Attributes:
         arrivals: the executions proposed, by the path they took; several groups may have the same path.
         counts: how many were proposed into each path, C_k, by the path's signature.
-        new: the paths that were not known before.
     """
 
     arrivals: list[Executions] = field(default_factory=list)
     counts: dict[Any, int] = field(default_factory=dict)
-    new: list[Path] = field(default_factory=list)
 
 
 def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.Generator) -> Proposals:
@@ -70,7 +69,7 @@ def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.G
         >>> proposals = propose(division, smallest, smallest.prior(20).points, np.random.default_rng(0))
         >>> sum(proposals.counts.values())
         20
-        >>> min(path.dim for path in proposals.new) < smallest.dim
+        >>> min(executions.path.dim for executions in proposals.arrivals) < smallest.dim
         True
     """
     groups = _deciding(path)
@@ -191,12 +190,9 @@ def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generato
 
 
 def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Proposals:
-    # By signature, for a division may start again in another form and have new objects for old paths.
-    before = set(division.by_signature)
     given = Given(draft.values, draft.present, draft.steps, redraw_outside=True)
     arrivals = division.send(given, draft.size, seed=int(rng.integers(2**62)))
-    new = [path for signature, path in division.by_signature.items() if signature not in before]
-    return Proposals(arrivals, counts_of(arrivals), new)
+    return Proposals(arrivals, counts_of(arrivals))
 
 
 # Moves ----------------------------------------------------------------------------------------------------------------
@@ -289,9 +285,7 @@ def _relabelled(fixed: Sequence[Site], site: Site, value: int) -> dict[Site, int
 
 def _bounds(site: Site) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest value of each entry of a discrete site, infinite where they are not known."""
-    support = site.distribution.support
-    while isinstance(support, dist.constraints.independent):
-        support = support.base_constraint
+    support = base_support(site.distribution.support)
     if support is dist.constraints.boolean:
         return _bound(0, site), _bound(1, site)
     low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))

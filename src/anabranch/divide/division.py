@@ -18,7 +18,7 @@ from anabranch.divide.recording import Program, Recording, with_arrays
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
-from anabranch.divide.simulate import Batch, Given
+from anabranch.divide.simulate import Batch, Given, stable_hash
 from anabranch.divide.tree import Arrival, Part, Scores, Tree
 
 __all__ = ["Division", "Executions", "Restarted", "find_paths"]
@@ -188,16 +188,21 @@ class Division:
     def explore(self, executions: int, seed: int | None = None) -> list[Executions]:
         """Execute the program from the prior, and keep the paths that this finds.
 
-        The result groups the executions by where they went: several groups may have the same path. Without a seed, the
-        one after the last is taken; executions of a seed that was sent before are the same again, and are not counted.
+        The result groups the executions by where they went: several groups may have the same path. Without a seed, one
+        is taken that follows from the first and from how often this was done; executions of a seed that was sent before
+        are the same again, and are not counted.
         """
-        seed = 1 + max((sent for _, sent in self._sent), default=-1) if seed is None else seed
+        seed = self._next_seed() if seed is None else seed
         fresh = all(seed != sent for _, sent in self._sent)
         found = self._send(executions, seed, Given(), count=fresh)
         if fresh:
             self._sent.append((executions, seed))
             self._caught_up += 1
         return found
+
+    def _next_seed(self) -> int:
+        """Not the number after the last: a run with the next seed would make the same executions."""
+        return stable_hash("explore", self._sent[0][1], len(self._sent)) >> 2 if self._sent else 0
 
     def route(
         self, values: Mapping[str, Any], seed: int = 0, present: Mapping[str, Any] | None = None

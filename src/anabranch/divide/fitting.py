@@ -19,7 +19,7 @@ from numpyro.distributions import biject_to
 from anabranch.divide import host
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
-from anabranch.divide.terms import support_holds
+from anabranch.divide.terms import support_holds, unwrapped
 
 __all__ = ["can_have", "coordinates_of", "log_jacobian", "moved", "placed", "possible_values"]
 
@@ -69,8 +69,7 @@ def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarra
 
 
 def _is_possible(distribution: Any, value: Any) -> Any:
-    while isinstance(distribution, dist.MaskedDistribution):  # a mask changes the density, not what can be drawn
-        distribution = distribution.base_dist
+    distribution = unwrapped(distribution, dist.MaskedDistribution)  # a mask changes the density, not what can be drawn
     holds = jnp.all(support_holds(distribution, value))
     if distribution.support.is_discrete:
         holds = holds & jnp.all(distribution.log_prob(value) > -jnp.inf)
@@ -78,8 +77,7 @@ def _is_possible(distribution: Any, value: Any) -> Any:
 
 
 def _are_possible(distribution: Any, values: Any) -> Any:
-    while isinstance(distribution, dist.MaskedDistribution | dist.Independent):
-        distribution = distribution.base_dist
+    distribution = unwrapped(distribution, dist.MaskedDistribution | dist.Independent)
 
     def is_possible(value: Any) -> Any:
         numbers = jnp.full(distribution.batch_shape, value)

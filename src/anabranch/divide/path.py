@@ -22,7 +22,7 @@ from anabranch.divide.replay import check_same, record
 from anabranch.divide.show import counted
 from anabranch.divide.terms import support_text
 
-__all__ = ["Outcome", "Path", "SiteInfo"]
+__all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
@@ -341,26 +341,27 @@ class Path:
 
     # Crossing to another process --------------------------------------------------------------------------------
 
+    @property
+    def plain_ends(self) -> list[Any]:
+        """What `rebuild` needs: the answers of each decision sequence, or the values of an execution."""
+        return [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
+
     def __reduce__(self) -> Any:
-        ends = [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
         # cloudpickle, since programs are often closures, or functions of a notebook.
-        return _rebuild, (cloudpickle.dumps(self.program), ends, self.log_prior_probability)
+        return _unpickled, (cloudpickle.dumps(self.program), self.plain_ends, self.log_prior_probability)
 
 
 def _recording(end: Recording | Execution) -> Recording:
     return end.recording if isinstance(end, Execution) else end
 
 
-def rebuild(program: Program, answers: Sequence[Sequence[np.ndarray]]) -> Path:
-    """A path from the program and the decisions of each of its sequences alone."""
-    return Path(program, [record(program, each) for each in answers])
+def rebuild(program: Program, ends: Sequence[Any]) -> Path:
+    """A path from the program and its `plain_ends` alone."""
+    again = [interpret(program, replay(end)) if isinstance(end, dict) else record(program, end) for end in ends]
+    return Path(program, again)
 
 
-def _rebuild(pickled: bytes, ends: list[Any], log_probability: float) -> Path:
-    program = cloudpickle.loads(pickled)
-    if ends and isinstance(ends[0], dict):
-        path = Path(program, [interpret(program, replay(ends[0]))])
-    else:
-        path = rebuild(program, ends)
+def _unpickled(pickled: bytes, ends: list[Any], log_probability: float) -> Path:
+    path = rebuild(cloudpickle.loads(pickled), ends)
     path._log_probability = log_probability
     return path

@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
-from anabranch.divide.terms import Observation, log_prob, show_value, support_text
+from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
 
 __all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
 
@@ -75,9 +75,7 @@ class Site:
         """The shape of the site's coordinates: none where it is fixed, one fewer for a simplex."""
         if self.discrete:
             return self.shape
-        support = self.distribution.support
-        while isinstance(support, dist.constraints.independent):
-            support = support.base_constraint
+        support = base_support(self.distribution.support)
         if type(support) not in biject_to._registry:
             raise errors.NoTransform(
                 f"no bijection from the real numbers to its support, {support_text(support)}, is known",
@@ -108,10 +106,7 @@ class Site:
     @cached_property
     def sampled_from(self) -> Any:
         """The distribution that draws the value: without the mask that takes it out of the density."""
-        distribution = self.distribution
-        while isinstance(distribution, dist.MaskedDistribution):
-            distribution = distribution.base_dist
-        return distribution
+        return unwrapped(self.distribution, dist.MaskedDistribution)
 
     @property
     def outputs(self) -> tuple[Node, ...]:

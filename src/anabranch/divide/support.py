@@ -15,6 +15,7 @@ from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.terms import base_support
 
 __all__ = [
     "finite_values",
@@ -140,9 +141,7 @@ def values_of(site: Site) -> list[range | None]:
 
 def _bounds(support: constraints.Constraint) -> tuple[np.ndarray, np.ndarray] | None:
     """The least and the greatest value, each an array that broadcasts with the site; None if they are not known."""
-    event = 0
-    while isinstance(support, type(constraints.independent(constraints.boolean, 1))):
-        support = support.base_constraint
+    event, support = 0, base_support(support)
     if support is constraints.boolean:
         return np.array(0), np.array(1)
     if isinstance(support, type(constraints.multinomial(1))):

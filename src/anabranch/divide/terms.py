@@ -16,7 +16,21 @@ from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
 
-__all__ = ["Observation", "checked_observation", "log_prob", "private_copy", "show_value", "summed", "support_text"]
+__all__ = [
+    "Observation",
+    "base_support",
+    "checked_observation",
+    "log_prob",
+    "private_copy",
+    "show_value",
+    "summed",
+    "support_holds",
+    "support_text",
+    "unwrapped",
+]
+
+_WRAPPERS = dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent
+"""What changes the shape or the mask of a distribution, and not what its numbers are."""
 
 
 @dataclass(eq=False)
@@ -163,13 +177,26 @@ def summed(terms: Any) -> Any:
     return terms if np.ndim(terms) == 0 else jnp.sum(terms)
 
 
-def support_text(constraint: Any) -> str:
+def unwrapped(distribution: Any, wrappers: Any = _WRAPPERS) -> Any:
+    """The distribution inside masks, expansions and event axes, or inside those of the wrappers that are named."""
+    while isinstance(distribution, wrappers):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def base_support(support: Any) -> Any:
+    """A support without the axes over which it is repeated."""
+    while isinstance(support, dist.constraints.independent):
+        support = support.base_constraint
+    return support
+
+
+def support_text(support: Any) -> str:
     """A support in words: `interval(0.0, random)`."""
-    while isinstance(constraint, dist.constraints.independent):
-        constraint = constraint.base_constraint
-    name = type(constraint).__name__.strip("_")
+    base = base_support(support)
+    name = type(base).__name__.strip("_")
     words = "".join("_" + c.lower() if c.isupper() else c for c in name).strip("_")
-    bounds = [getattr(constraint, b) for b in ("lower_bound", "upper_bound") if hasattr(constraint, b)]
+    bounds = [getattr(base, b) for b in ("lower_bound", "upper_bound") if hasattr(base, b)]
     return f"{words}({', '.join(map(_bound_text, bounds))})" if bounds else words
 
 

@@ -28,6 +28,7 @@ _WIDER = 1.5
 
 def centred_posterior(session: Session) -> Posterior:
     """The posterior by importance samples around the kept states of the session, with what is left of the budget."""
+    session.finish()
     solutions, evidence = session.collection.solutions(with_evidence=False)
     left, weight_left = session.left, float(evidence.weights.sum())
     out = []
@@ -41,9 +42,8 @@ def centred_posterior(session: Session) -> Posterior:
     # What the chains never visited is missing, and the error says so, as far as its prior probability is known.
     explored = min(1.0, sum(solution.path.prior_probability for solution in out))
     limits = session.limits
-    session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or (
-        f"The {limits.seconds:g} seconds are shared out." if limits.seconds else limits.exceeded(limits.budget)
-    )  # fmt: skip
+    shared = f"{limits.seconds:g} seconds are" if limits.seconds else f"budget of {limits.budget:,} evaluations is"
+    session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or f"The {shared} shared out."
     return Posterior(session.division.program, out, session.run(explored))
 
 
@@ -54,17 +54,17 @@ def _importance(solution: Solution, samples: int, until: float, session: Session
     kernel = StudentKernel(_width(path, states, solution.blocks), path.discrete)
     points: list[np.ndarray] = []
     log_weights: list[np.ndarray] = []
-    for _ in range(max(samples // (_CENTRES * _SAMPLES), 1)):
-        if points and session.progressed >= until:
-            break
+    left = samples
+    while left >= _CENTRES and not (points and session.progressed >= until):
         centres = states[rng.choice(len(states), _CENTRES, p=solution.weights)]
-        drawn = kernel.draw(np.repeat(centres, max(min(_SAMPLES, samples // _CENTRES), 1), axis=0), rng)
+        drawn = kernel.draw(np.repeat(centres, min(_SAMPLES, left // _CENTRES), axis=0), rng)
+        left -= len(drawn)
         parts = [kernel.log_densities(drawn, centre).sum(axis=-1) for centre in centres]
         log_mixture = logsumexp(parts, axis=0) - np.log(_CENTRES)
         session.runner.evaluations += len(drawn)
         points.append(drawn)
         log_weights.append(path.evaluate(drawn, compile=samples > 10_000).log_density - log_mixture)
-    return Estimate.from_weights(np.concatenate(points), np.concatenate(log_weights), samples, "RandomWalkMH")
+    return Estimate.from_weights(np.concatenate(points), np.concatenate(log_weights), samples - left, "RandomWalkMH")
 
 
 def _width(path: Path, states: np.ndarray, blocks: np.ndarray | None) -> np.ndarray:

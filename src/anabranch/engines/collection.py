@@ -13,6 +13,8 @@ in proportion to their weight.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logsumexp
@@ -161,7 +163,8 @@ class Collection:
             inside = np.isfinite(points).all(axis=1)
             points, log_weights, blocks = points[inside], log_weights[inside], blocks[inside]
         if not len(points):
-            return Estimate.nothing(path.dim, self.executions, self.method)
+            none = Estimate.nothing(path.dim, self.executions, self.method)
+            return replace(none, log_evidence=log_mass, log_evidence_sd=sd)
         return Estimate.from_draws(
             points,
             log_weights,

@@ -56,7 +56,7 @@ class ImportanceSampling(Sampler):
 
     def sample(self, session: Session) -> None:
         runner, collection = session.runner, session.collection
-        guide = None if self.guide is None else _Guide(guide_of(self.guide, session.division), session.seed + 1)
+        guide = None if self.guide is None else _Guide(guide_of(self.guide, session.division), session.guide_seed)
         drawn = 0
         while session.goes_on():
             n = min(self.batch, session.left)

@@ -90,6 +90,7 @@ class InvolutiveMH(Sampler):
         jumps = [Jump(move, runner) for move in self.moves]
         weights = np.array([move.weight for move in self.moves])
         chains, scales = Chains(session, state, self.warmup, cost=1 + self.between), Scales()
+        session.at_end.append(lambda: _report(jumps, session))
         while session.goes_on():
             state = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state, rng)
             if chains.warming_up:
@@ -97,8 +98,6 @@ class InvolutiveMH(Sampler):
             for _ in range(self.between):
                 state = single_site_step(runner, state, scales, _LOCAL_SHARE, rng)
             chains.add(state)
-        chains.finish()
-        _report(jumps, session)
 
 
 def _report(jumps: Sequence[Jump], session: Session) -> None:

@@ -21,17 +21,10 @@ from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input, inside
 from anabranch.divide.packing import Lanes
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.terms import base_support
 from anabranch.engines.joint import Columns, bare
 
-__all__ = ["Branch", "base_support"]
-
-
-def base_support(site: Site) -> Any:
-    """The support of a site, without the axes over which it is repeated."""
-    support = site.distribution.support
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support
+__all__ = ["Branch"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class _Space:
 
     @classmethod
     def of(cls, site: Site) -> _Space:
-        simplex = isinstance(base_support(site), type(constraints.simplex))
+        simplex = isinstance(base_support(site.distribution.support), type(constraints.simplex))
         return cls(site.shape, int(np.prod(site.unconstrained_shape)), simplex)
 
     @property

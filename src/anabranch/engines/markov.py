@@ -105,6 +105,8 @@ class Chains:
         self.steps = self.made = 0
         self.last = start, np.arange(self.number)
         self.log_densities: list[np.ndarray] = []
+        self._visited = {-1}
+        session.at_end.append(self._finish)
 
     @property
     def warming_up(self) -> bool:
@@ -138,14 +140,23 @@ class Chains:
         self.steps += int(whole.sum())
 
     def _note(self, walked: Walked, state: Traces) -> None:
-        """Remember where the chains were after some of the steps."""
+        """Remember where the chains were after some of the steps, and when one was on a path for the first time."""
         every = max(1, self.session.limits.budget // _NOTED)
         before = self.session.runner.evaluations - int(walked.clock.sum())
-        for step in np.flatnonzero((self.made + np.arange(walked.steps)) % every == 0):
-            for chain in np.flatnonzero(walked.path[step] >= 0):
-                path = state.paths[walked.path[step, chain]].description
-                self.session.history.add(before + (int(step) + 1) * self.number, path=path, chain=int(chain))
+        regular = (self.made + np.arange(walked.steps)) % every == 0
+        noted = (regular[:, None] | self._first_visits(walked.path)) & (walked.path >= 0)
+        for step, chain in np.argwhere(noted).tolist():
+            path = state.paths[walked.path[step, chain]].description
+            self.session.history.add(before + (step + 1) * self.number, path=path, chain=chain)
         self.made += walked.steps
+
+    def _first_visits(self, paths: np.ndarray) -> np.ndarray:
+        """Of the path of each chain after each step, those on which none was before."""
+        numbers, first = np.unique(paths, return_index=True)
+        out = np.zeros(paths.shape, bool)
+        out.flat[first[[number not in self._visited for number in numbers]]] = True
+        self._visited.update(numbers.tolist())
+        return out
 
     def _keep(self, state: Traces, blocks: np.ndarray) -> None:
         self.session.collection.count(blocks)
@@ -153,7 +164,7 @@ class Chains:
         self.log_densities.append(state.log_density)
         self.steps += 1
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """What the chains say of themselves, by their log density."""
         if not self.steps:
             self.session.notes.append("The run ended before the warm-up did. Give it more budget or time.")

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpyro.distributions import constraints
 from scipy.special import logsumexp
 
 from anabranch.divide.division import Executions
@@ -27,6 +26,7 @@ from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.recording import Site
 from anabranch.divide.simulate import Given
 from anabranch.divide.support import values_of
+from anabranch.divide.terms import base_support
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import Adam, bounded, centred, spread
@@ -382,7 +382,4 @@ def _are_finite(met: Met) -> np.ndarray:
 
 def _is_number_by_number(site: Site) -> bool:
     """Whether the numbers of a discrete site do not bind each other, as the counts of a multinomial do."""
-    support = site.distribution.support
-    while isinstance(support, type(constraints.independent(constraints.boolean, 1))):
-        support = support.base_constraint
-    return bool(support.event_dim == 0)
+    return bool(base_support(site.distribution.support).event_dim == 0)

@@ -103,4 +103,3 @@ def run_chains(session: Session, number: int, warmup: float, local_share: float,
         walked = walk.advance(min(steps, -(-session.left // number)), chains.every, chains.steps)
         chains.add_walk(walked, walk.state)
         steps = min(2 * steps, longest)
-    chains.finish()

@@ -32,8 +32,9 @@ from anabranch.divide.frames import user_frame, where
 from anabranch.divide.recorder import LeavesJax
 from anabranch.divide.recording import Program, Site
 from anabranch.divide.simulate import Batch, Given
+from anabranch.divide.terms import base_support
 from anabranch.divide.tree import Arrival, Tree
-from anabranch.engines.jacobian import Branch, base_support
+from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
 
 __all__ = ["Kernel", "Move"]
@@ -149,7 +150,7 @@ def _declared(site: Site) -> Any:
     if site.fixed is not None:
         return int(site.fixed) if site.fixed.ndim == 0 else site.fixed.copy()
     # The support of single numbers may be random; whether the value is in it is for the model to say.
-    base = base_support(site)
+    base = base_support(site.distribution.support)
     support = _WHOLE if site.discrete else base if base.event_dim else constraints.real
     flat = dist.ImproperUniform(support, (), site.shape, validate_args=False)
     return numpyro.sample(TRACE + site.name, flat)

@@ -59,17 +59,17 @@ class _ParticleChains(Sampler):
     def filter(self) -> Filter:
         return Filter(self.particles, self.resampling, self.threshold)
 
-    def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[Swept, Traces]:
-        """Filters, and one particle of each; tried again for those in which no particle has any weight.
+    def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[np.ndarray, Traces]:
+        """log Ẑ of filters, and one particle of each; tried again for those in which no particle has any weight.
 
-        These are no fair filters any more: their evidence does not count.
+        These are no fair filters any more: their evidence is where chains start, and does not count.
         """
         swept = self.filter.sweep(session.runner, filters, session.rng, given)
-        state, attempts = swept.traces.take(picked(swept, session.rng)), 1
-        while (lost := swept.log_evidence == -np.inf).any() and attempts < _ATTEMPTS:
+        log_z, state, attempts = swept.log_evidence, swept.traces.take(picked(swept, session.rng)), 1
+        while (lost := log_z == -np.inf).any() and attempts < _ATTEMPTS:
             again = self.filter.sweep(session.runner, filters, session.rng, given)
             state = state.replaced(lost, again.traces.take(picked(again, session.rng)))
-            swept = replace(swept, log_weights=np.where(lost[:, None], again.log_weights, swept.log_weights))
+            log_z = np.where(lost, again.log_evidence, log_z)
             attempts += 1
         if lost.all():
             raise errors.EngineCannotRun(
@@ -79,7 +79,7 @@ class _ParticleChains(Sampler):
             )
         # A chain that found no place to start joins another.
         place = np.where(lost, np.resize(np.flatnonzero(~lost), filters), np.arange(filters))
-        return replace(swept, log_weights=swept.log_weights[place]), state.take(place)
+        return log_z[place], state.take(place)
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,14 @@ class PIMH(_ParticleChains):
     has_evidence: ClassVar[bool] = True
 
     def sample(self, session: Session) -> None:
-        swept, state = self.first(session, self.chains)
-        log_z, runs = swept.log_evidence, 0
+        log_z, state = self.first(session, self.chains)
+        runs = 0
         chains = Chains(session, state, self.warmup, self.particles)
         while session.goes_on():
             state, log_z, swept = self.step(session.runner, state, log_z, session.rng)
             session.collection.add_evidence(swept.log_evidence, runs + np.arange(self.chains))
             runs += self.chains
             chains.add(state)
-        chains.finish()
 
     def step(
         self, runner: Runner, state: Traces, log_z: np.ndarray, rng: np.random.Generator
@@ -154,7 +153,6 @@ class ParticleGibbs(_ParticleChains):
         while session.goes_on():
             state = self.step(session.runner, state, session.rng)
             chains.add(state)
-        chains.finish()
 
     def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
         """One step of each chain: the executions after it."""
@@ -211,7 +209,6 @@ class IPMCMC(_ParticleChains):
             session.collection.add_evidence(log_z.ravel(), runs + np.arange(pools * free))
             runs += pools * free
             chains.add(state, blocks=np.repeat(np.arange(pools), self.conditional))
-        chains.finish()
 
     def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> tuple[Traces, np.ndarray]:
         """One step of each pool: the executions of its conditional filters after it, and log Ẑ of the free ones."""
@@ -292,15 +289,13 @@ class PMMH(_ParticleChains):
 
     def sample(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
-        swept, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
-        log_z = swept.log_evidence
+        log_z, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
         chains, scales = Chains(session, state, self.warmup, self.particles), Scales()
         while session.goes_on():
             if chains.warming_up:
                 scales.learn(state)
             state, log_z = self.step(session.runner, state, log_z, scales, session.rng)
             chains.add(state)
-        chains.finish()
 
     def step(
         self, runner: Runner, state: Traces, log_z: np.ndarray, scales: Scales, rng: np.random.Generator

@@ -37,6 +37,7 @@ from anabranch.divide.graph import Node, Step, alias
 from anabranch.divide.internals import as_input
 from anabranch.divide.packing import Lanes, plan
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.terms import unwrapped
 from anabranch.engines.parametrised import ParametrisedGuide, parameter_of
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import centred
@@ -162,8 +163,7 @@ def _evaluated(
 
 def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
     """A value that is what was drawn, and that moves with the parameters of the distribution as its draws do."""
-    while isinstance(distribution, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
-        distribution = distribution.base_dist
+    distribution = unwrapped(distribution)
     if isinstance(distribution, dist.TransformedDistribution):
         inner = drawn
         for transform in reversed(distribution.transforms):

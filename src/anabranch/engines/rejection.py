@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpyro.distributions as dist
 
 from anabranch import errors
 from anabranch.divide import Division
+from anabranch.divide.terms import unwrapped
 from anabranch.engines.sampler import Sampler, Session, recordings_of
 
 __all__ = ["Rejection"]
@@ -90,5 +92,9 @@ class Rejection(Sampler):
             session.collection.add(traces, np.where(accepted, bound, -np.inf), blocks)
 
 
-def _is_certain(distribution: object) -> bool:
-    return type(distribution).__name__ == "Delta"
+def _is_certain(distribution: dist.Distribution) -> bool:
+    """Whether it has one value only: its density is zero or one, unless it states a `log_density` of its own.
+
+    One above zero would break the bound; `sample` then finds it.
+    """
+    return isinstance(unwrapped(distribution), dist.Delta)

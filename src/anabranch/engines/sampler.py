@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from anabranch.divide import Division
 from anabranch.divide.division import Restarted
 from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
+from anabranch.divide.simulate import stable_hash
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_drawn
 from anabranch.limits import Limits
@@ -35,9 +36,15 @@ class Session:
         self.collection = Collection(type(engine).__name__, seed, weighted=engine.weighted)
         self.rng = np.random.default_rng([seed, 13])
         self.notes: list[str] = []
+        self.at_end: list[Callable[[], None]] = []  # also if it is interrupted
         self.history = History()
         self._met = 0
         self.stopped = ""
+
+    @property
+    def guide_seed(self) -> int:
+        """Where the draws of a guide come from: not one of the seeds from which other runs draw."""
+        return stable_hash("guide", self.seed) >> 2
 
     @property
     def left(self) -> int:
@@ -75,14 +82,20 @@ class Session:
         tolerance = self.limits.tolerance
         if tolerance is None or log_evidence_sd is None or not self.engine.independent:
             return ""
-        if not (self.collection.counts.sum() >= 1_000 and log_evidence_sd < tolerance):
+        if not (self.collection.counts.sum() >= self.engine.fewest and log_evidence_sd < tolerance):
             return ""
         if self.collection.weights()[1].max(initial=0.0) > tolerance:
             return ""
         return f"log Z and the weights of the paths are known to {tolerance:g}."
 
+    def finish(self) -> None:
+        """Let whatever waits for the end say what it has to say."""
+        while self.at_end:
+            self.at_end.pop(0)()
+
     def posterior(self) -> Posterior:
         """What is known by now."""
+        self.finish()
         solutions, evidence = self.collection.solutions(self.engine.has_evidence)
         return Posterior(self.division.program, solutions, self.run(), evidence)
 
@@ -111,6 +124,8 @@ class Sampler(ABC):
     """Whether the weights of the executions are those of the evidence."""
     independent: ClassVar[bool] = False
     """Whether the run may end once the error, which is that of independent draws, is small enough."""
+    fewest: ClassVar[int] = 1_000
+    """Independent draws, or runs, before the error is believed."""
     weighted: ClassVar[bool] = False
     """Whether the executions are independent draws with weights."""
     carries_values: ClassVar[bool] = False
@@ -127,6 +142,13 @@ class Sampler(ABC):
         """Raise `EngineCannotRun` if the engine does not suit the program."""
         return None
 
+    def check_program(self, division: Division) -> None:
+        """Raise `EngineCannotRun` if no engine, or not this one, can run the program."""
+        for recording in recordings_of(division):
+            for site in recording.sites:
+                check_drawn(site)
+        self.check(division)
+
     @abstractmethod
     def sample(self, session: Session) -> None:
         """Draw executions into the session's collection, for as long as it goes on."""
@@ -137,10 +159,7 @@ class Sampler(ABC):
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Infer, until a limit is reached."""
-        for recording in recordings_of(division):
-            for site in recording.sites:
-                check_drawn(site)
-        self.check(division)
+        self.check_program(division)
         for _ in range(_RESTARTS):
             session = Session(self, division.sequential() if self.sequential else division, limits, seed, progress)
             try:

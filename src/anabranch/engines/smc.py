@@ -47,6 +47,7 @@ class SMC(Sampler):
 
     sequential: ClassVar[bool] = True
     independent: ClassVar[bool] = True
+    fewest: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
         if self.particles < 1:

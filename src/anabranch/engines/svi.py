@@ -94,8 +94,8 @@ class SVI(Sampler):
     ) -> dict[str, np.ndarray]:
         """The parameters that `infer` with this engine, the same seed and the same budget draws with in the end."""
         division = find_paths(program, *args, executions=self.executions, seed=seed, **kwargs)
-        self.check(division)
-        with make_progress(False) as display:
+        self.check_program(division)
+        with make_progress(False) as display, np.errstate(all="ignore"):
             while True:
                 try:
                     return self.fitted(Session(self, division, Limits(budget), seed, display)).parameters
@@ -104,7 +104,7 @@ class SVI(Sampler):
 
     def fitted(self, session: Session) -> ParametrisedGuide:
         """The guide at the parameters that it has after its share of the budget."""
-        guide = ParametrisedGuide(self.guide, session.division.program, session.seed + 1)
+        guide = ParametrisedGuide(self.guide, session.division.program, session.guide_seed)
         pathwise = Pathwise(guide) if self.estimator == "pathwise" else None
         adam: dict[str, Adam] = {}
         while session.progressed < self.fit and session.goes_on():

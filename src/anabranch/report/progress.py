@@ -14,7 +14,7 @@ __all__ = ["Live", "Progress", "Status", "make_progress"]
 @dataclass(frozen=True)
 class Status:
     """How far a run has come: paths found and worked on, the evidence by now (None: the method has none),
-    what was spent (budget None: no limit).
+    what was spent.
 
     >>> print(Status(20, 8, -123.456, 0.0321, 20_000, 1_000_000))
     20 paths, 8 active, log evidence -123.456 ± 0.032, 20,000 of 1,000,000 evaluations
@@ -25,14 +25,13 @@ class Status:
     log_evidence: float | None
     log_evidence_sd: float | None
     evaluations: int
-    budget: int | None
+    budget: int
 
     def __str__(self) -> str:
         known = [f"{self.found} paths, {self.active} active"]
         if self.log_evidence is not None and self.log_evidence_sd is not None:
             known.append(f"log evidence {with_error(self.log_evidence, self.log_evidence_sd)}")
-        spent = f"{self.evaluations:,}" if self.budget is None else f"{self.evaluations:,} of {self.budget:,}"
-        return ", ".join([*known, f"{spent} evaluations"])
+        return ", ".join([*known, f"{self.evaluations:,} of {self.budget:,} evaluations"])
 
 
 class Progress:

@@ -91,7 +91,6 @@ def _how(posterior: Posterior) -> list[str]:
         run.stopped,
         f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s, "
         f"seed {run.seed}{explored}.",
-        *run.notes,
     ]
 
 

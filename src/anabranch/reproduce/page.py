@@ -10,7 +10,8 @@ from pathlib import Path
 
 from anabranch.report.table import html_table
 from anabranch.reproduce import table
-from anabranch.reproduce.figures.labels import EXPERIMENTS, METHODS, Record, runs_of
+from anabranch.reproduce.figures.labels import METHODS, TITLES, runs_of
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.sections import SECTIONS, Results, Section
 from anabranch.reproduce.truth import Truths
 
@@ -90,14 +91,13 @@ def _header(records: Sequence[Record], about: Mapping[str, str]) -> str:
         "runs of each method": _runs_in_words(records),
     } | {key: value for key, value in about.items() if key != "command"}
     lines = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in facts.items())
-    again = f"<p>To make this page again:</p><pre>{html.escape(about['command'])}</pre>" if "command" in about else ""
-    return f"<dl>{lines}</dl>{again}"
+    return f"<dl>{lines}</dl><p>To make this page again:</p><pre>{html.escape(about['command'])}</pre>"
 
 
 def _runs_in_words(records: Sequence[Record]) -> str:
     """How many runs the methods of each experiment had: one number, or from the fewest to the most."""
     parts = []
-    for experiment, title in EXPERIMENTS.items():
+    for experiment, title in TITLES.items():
         counts = [len(runs) for runs in runs_of(records, experiment).values()]
         if counts:
             span = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} – {max(counts)}"
@@ -130,7 +130,7 @@ def _figure(file: Path, caption: str) -> str:
 
 def _all_numbers(results: Results) -> str:
     parts = [
-        f'<h3>{EXPERIMENTS[name]}</h3><div class="wide">{html_table(*table.cells(frame))}</div>'
+        f'<h3>{TITLES[name]}</h3><div class="wide">{html_table(*table.cells(frame))}</div>'
         for name, frame in results.tables.items()
     ]
     return f"<h2>All numbers</h2>{''.join(parts)}"
@@ -139,8 +139,8 @@ def _all_numbers(results: Results) -> str:
 def _settings(records: Sequence[Record]) -> str:
     """What each method was run with."""
     rows = [
-        [METHODS[method].label, EXPERIMENTS[experiment], "; ".join(dict.fromkeys(run["settings"] for run in runs))]
-        for experiment in EXPERIMENTS
+        [METHODS[method].label, TITLES[experiment], "; ".join(dict.fromkeys(run["settings"] for run in runs))]
+        for experiment in TITLES
         for method, runs in runs_of(records, experiment).items()
     ]
     table_of_settings = html_table(["method", "experiment", "settings"], rows)

@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import anabranch as ab
+from anabranch.inference import Engine
 from anabranch.reproduce import measures
 from anabranch.reproduce.experiments import EXPERIMENTS
 
-__all__ = ["Task", "read_all", "run"]
+__all__ = ["Record", "Task", "read_all", "run"]
+
+Record = dict[str, Any]
+"""What a run left behind, as it is in its file."""
 
 _EARLIER = (100, 10)
 """What the budget is divided by for the runs that show how an estimate made at the end depends on it."""
@@ -44,13 +48,12 @@ class Task:
         return f"{self.experiment}, {self.method}, run {self.seed}"
 
 
-def run(task: Task, folder: Path) -> dict[str, Any]:
+def run(task: Task, folder: Path) -> Record:
     """Run, measure, and write the record."""
     experiment = EXPERIMENTS[task.experiment]
     posterior = _infer(task, task.budget)
-    history = measures.history(posterior)
-    if task.method == "rmh_centred":
-        history = _by_budget(task, posterior)
+    at_the_end = _estimates_at_the_end(experiment.engines[task.method])
+    history = _by_budget(task, posterior) if at_the_end else measures.history(posterior)
     log_z, sd = measures.numbers([_or_nan(posterior.log_evidence), _or_nan(posterior.log_evidence_sd)], digits=12)
     record = {
         "experiment": task.experiment,
@@ -78,9 +81,14 @@ def _infer(task: Task, budget: int) -> ab.Posterior:
                     budget=budget, tolerance=None, progress=False, workers=1)  # fmt: skip
 
 
+def _estimates_at_the_end(engine: Engine) -> bool:
+    """Whether the evidence comes from importance samples that are drawn when the chains have ended."""
+    return isinstance(engine, ab.engines.RandomWalkMH) and engine.importance_samples > 0
+
+
 def _by_budget(task: Task, last: ab.Posterior) -> dict[str, list[Any]]:
-    """The importance samples are drawn when the chains have ended: what they say after less needs runs of their own."""
-    budgets = [task.budget // part for part in _EARLIER]
+    """What an estimate made at the end would have been after fewer evaluations, from runs of their own."""
+    budgets = [max(task.budget // part, 1) for part in _EARLIER]
     log_z = [_or_nan(posterior.log_evidence) for posterior in [*(_infer(task, each) for each in budgets), last]]
     return {"evaluations": [*budgets, last.run.evaluations], "log_evidence": measures.numbers(log_z)}
 
@@ -89,7 +97,7 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _write(record: dict[str, Any], file: Path) -> None:
+def _write(record: Record, file: Path) -> None:
     """All of it or nothing."""
     file.parent.mkdir(parents=True, exist_ok=True)
     made = file.with_suffix(f".{os.getpid()}.tmp")
@@ -97,7 +105,7 @@ def _write(record: dict[str, Any], file: Path) -> None:
     made.replace(file)
 
 
-def read_all(folder: Path, budgets: Mapping[str, int]) -> list[dict[str, Any]]:
+def read_all(folder: Path, budgets: Mapping[str, int]) -> list[Record]:
     """The records in a folder of runs with the budget of their experiment, in the order of their files."""
     files = [
         file
@@ -108,7 +116,7 @@ def read_all(folder: Path, budgets: Mapping[str, int]) -> list[dict[str, Any]]:
     return [record for file in files if (record := _read(file)) is not None]
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path) -> Record | None:
     """A record; None if there is none, if it was cut short, or if its method has other settings today."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))

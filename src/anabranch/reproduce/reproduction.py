@@ -11,14 +11,12 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import jax
 
-import anabranch as ab
 from anabranch.reproduce import figures, page, table
 from anabranch.reproduce.experiments import BUDGET, EXPERIMENTS
-from anabranch.reproduce.records import Task, read_all, run
+from anabranch.reproduce.records import Record, Task, read_all, run
 from anabranch.reproduce.truth import all_truths
 
 __all__ = ["Settings", "reproduce"]
@@ -104,7 +102,7 @@ def _prepare(folder: Path) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def _with_progress(futures: Iterable[Future[Any]], total: int) -> Iterable[Future[Any]]:
+def _with_progress(futures: Iterable[Future[Record]], total: int) -> Iterable[Future[Record]]:
     """The futures, with a bar on a terminal."""
     if not sys.stderr.isatty():
         return futures
@@ -114,7 +112,7 @@ def _with_progress(futures: Iterable[Future[Any]], total: int) -> Iterable[Futur
     return track(futures, "runs", total=total, console=Console(stderr=True))
 
 
-def _said(task: Task, done: Future[dict[str, Any]]) -> list[str]:
+def _said(task: Task, done: Future[Record]) -> list[str]:
     """Say how a run went; what went wrong, if something did."""
     error = done.exception()
     if error is not None:
@@ -126,7 +124,7 @@ def _said(task: Task, done: Future[dict[str, Any]]) -> list[str]:
     return []
 
 
-def _present(records: list[dict[str, Any]], settings: Settings) -> None:
+def _present(records: list[Record], settings: Settings) -> None:
     truths = all_truths()
     figures.draw_all(records, truths, settings.folder)
     tables = table.tables(records, truths)
@@ -137,7 +135,6 @@ def _present(records: list[dict[str, Any]], settings: Settings) -> None:
 
 def _about(settings: Settings) -> dict[str, str]:
     return {
-        "version": ab.__version__,
         "date": date.today().isoformat(),
         "machine": f"{_processor()}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}",
         "command": settings.command,

@@ -9,8 +9,9 @@ import pandas as pd
 
 from anabranch.report.table import html_table
 from anabranch.reproduce import table
-from anabranch.reproduce.figures.labels import EXPERIMENTS, METHODS, Record, probability_text, runs_of
-from anabranch.reproduce.figures.resources import heaviest
+from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text
+from anabranch.reproduce.figures.resources import heaviest, runs_with_resources
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
 __all__ = ["SECTIONS", "Results", "Section"]
@@ -72,13 +73,12 @@ def _items(*sentences: str) -> str:
 def _spending(results: Results) -> str:
     """The share of the evaluations that the heaviest paths were given, in the run of the figure."""
     truth = results.truths.induction
-    first = {m: runs[0] for m, runs in runs_of(results.records, "induction").items() if runs[0].get("resources")}
     rows = []
-    for method, run in first.items():
-        spent = {path: (resource["spent"] or [0])[-1] for path, resource in run["resources"].items()}
-        paths = heaviest([run], truth, DOMINANT)
-        share = sum(spent[path] for path in paths) / max(sum(spent.values()), 1)
-        exact = table.NONE if truth is None else probability_text(sum(truth.weights.get(path, 0.0) for path in paths))
+    for method, run in runs_with_resources(results.records).items():
+        spent = {path: resource["spent"][-1] for path, resource in run["resources"].items()}
+        paths = heaviest(spent, truth, DOMINANT)
+        share = sum(spent[path] for path in paths) / sum(spent.values())
+        exact = probability_text(sum(truth.weights[path] for path in paths))
         rows.append([METHODS[method].label, str(run["paths"]), f"{share:.1%}", exact])
     header = [
         "method, in the run of the figure",
@@ -91,7 +91,7 @@ def _spending(results: Results) -> str:
 
 def _seconds(results: Results) -> str:
     parts = [
-        f"<h4>{EXPERIMENTS[name]}</h4>{html_table(*table.cells(frame, ('method', 'evaluations', 'seconds')))}"
+        f"<h4>{TITLES[name]}</h4>{html_table(*table.cells(frame, ('method', 'evaluations', 'seconds')))}"
         for name, frame in results.tables.items()
     ]
     return "".join(parts)

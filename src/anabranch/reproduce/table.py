@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.report.table import number, with_error
-from anabranch.reproduce.figures.labels import EXPERIMENTS, METHODS, Record, probability_text, runs_of
+from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text, runs_of
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import InductionTruth, MixtureTruth, Truths
 
 __all__ = ["cells", "tables", "text", "write"]
@@ -26,7 +27,7 @@ Row = Mapping[str, Any]
 NONE = "–"
 TERMINAL = 120
 """Characters in a line of a terminal."""
-NOT_IN_TERMINAL = ("predictive", "evaluations", "settled")
+NOT_IN_TERMINAL = ("predictive", "evaluations", "settled", "discovered")
 
 
 def tables(records: Sequence[Record], truths: Truths) -> dict[str, pd.DataFrame]:
@@ -36,7 +37,7 @@ def tables(records: Sequence[Record], truths: Truths) -> dict[str, pd.DataFrame]
     """
     known = {"gmm": truths.gmm, "misspecified": truths.misspecified, "induction": truths.induction}
     out = {}
-    for experiment in EXPERIMENTS:
+    for experiment in TITLES:
         runs = runs_of(records, experiment)
         if runs:
             out[experiment] = pd.DataFrame([_row(experiment, m, found, known[experiment]) for m, found in runs.items()])
@@ -47,7 +48,7 @@ def write(frames: Mapping[str, pd.DataFrame], folder: str | os.PathLike[str]) ->
     """Write table.csv, all numbers in full, and table.md, as people read them."""
     rows = [{"experiment": name} | row for name, frame in frames.items() for row in frame.to_dict("records")]
     pd.DataFrame(rows).to_csv(Path(folder) / "table.csv", index=False)
-    parts = [f"## {EXPERIMENTS[name]}\n\n{_markdown(*cells(frame))}\n" for name, frame in frames.items()]
+    parts = [f"## {TITLES[name]}\n\n{_markdown(*cells(frame))}\n" for name, frame in frames.items()]
     (Path(folder) / "table.md").write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -57,7 +58,7 @@ def text(frames: Mapping[str, pd.DataFrame]) -> str:
     console = Console(width=TERMINAL, file=out)
     for name, frame in frames.items():
         header, rows = cells(frame, [column for column in COLUMNS if column not in NOT_IN_TERMINAL])
-        shown = Table(title=EXPERIMENTS[name], title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        shown = Table(title=TITLES[name], title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for order, (heading, *column) in enumerate(zip(header, *rows, strict=True)):
             lines = textwrap.wrap(heading, max(9, *map(len, column)), break_long_words=False)
             shown.add_column("\n".join(lines), justify="right" if order else "left", vertical="bottom", no_wrap=True)
@@ -78,29 +79,27 @@ def _row(experiment: str, method: str, runs: list[Record], truth: Any) -> dict[s
         row |= _clusters(runs, truth)
     if experiment == "gmm":
         row["predictive_distance"] = _median(_predictive_distances(runs, truth))
-    return row | _evidence(runs, truth) | _effort(runs)
+    return row | _evidence(runs, truth.log_evidence) | _effort(runs)
 
 
-def _lppd(runs: list[Record], truth: InductionTruth | None) -> dict[str, Any]:
-    values = _known(runs, "lppd")
-    exact = math.nan if truth is None else truth.lppd
+def _lppd(runs: list[Record], truth: InductionTruth) -> dict[str, Any]:
+    values = [run["lppd"] for run in runs]
     return {
-        "lppd_runs": len(values),
-        "lppd_mean": float(np.mean(values)) if values else math.nan,
+        "lppd_mean": float(np.mean(values)),
         "lppd_sd": float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
-        "lppd_farthest": max((abs(value - exact) for value in values), default=math.nan),
-        "lppd_exact": exact,
+        "lppd_farthest": max(abs(value - truth.lppd) for value in values),
+        "lppd_exact": truth.lppd,
     }
 
 
-def _clusters(runs: list[Record], truth: MixtureTruth | None) -> dict[str, Any]:
+def _clusters(runs: list[Record], truth: MixtureTruth) -> dict[str, Any]:
     """The probability of five clusters, and when they were first seen."""
     values = [run["probability"].get("5", 0.0) for run in runs]
     discovered = _known(runs, "discovered")
     return {
         "probability_median": _median(values),
         "probability_min": min(values),
-        "probability_exact": math.nan if truth is None else truth.probability.get(5, 0.0),
+        "probability_exact": truth.probability[5],
         "discovered_runs": len(discovered),
         "discovered_median": _median(discovered),
         "discovered_min": min(discovered, default=math.nan),
@@ -108,9 +107,8 @@ def _clusters(runs: list[Record], truth: MixtureTruth | None) -> dict[str, Any]:
     }
 
 
-def _evidence(runs: list[Record], truth: MixtureTruth | InductionTruth | None) -> dict[str, Any]:
+def _evidence(runs: list[Record], exact: float) -> dict[str, Any]:
     values = _known(runs, "log_evidence")
-    exact = math.nan if truth is None else truth.log_evidence
     settled = [found for run in runs if (found := _settled(run["history"], exact)) is not None]
     return {
         "settled_runs": len(settled),
@@ -133,27 +131,23 @@ def _settled(history: Mapping[str, Sequence[Any]], exact: float) -> int | None:
 
 
 def _effort(runs: list[Record]) -> dict[str, Any]:
-    paths = _known(runs, "paths")
     return {
-        "paths_min": min(paths, default=math.nan),
-        "paths_max": max(paths, default=math.nan),
-        "evaluations_median": _median(_known(runs, "evaluations")),
-        "seconds_median": _median(_known(runs, "seconds")),
+        "paths_min": min(run["paths"] for run in runs),
+        "paths_max": max(run["paths"] for run in runs),
+        "evaluations_median": _median([run["evaluations"] for run in runs]),
+        "seconds_median": _median([run["seconds"] for run in runs]),
     }
 
 
-def _predictive_distances(runs: list[Record], truth: MixtureTruth | None) -> list[float]:
+def _predictive_distances(runs: list[Record], truth: MixtureTruth) -> list[float]:
     """Half of the area between a run's predictive density and the exact one: 0 if equal, 1 if they share nothing."""
-    if truth is None:
-        return []
-    y, exact = np.asarray(truth.predictive_y), np.asarray(truth.predictive_density)
-    given = [run["predictive"] for run in runs if run.get("predictive")]
-    densities = [np.interp(y, each["y"], each["density"]) for each in given]
+    y, exact = truth.predictive_y, truth.predictive_density
+    densities = [np.interp(y, run["predictive"]["y"], run["predictive"]["density"]) for run in runs]
     return [0.5 * float(np.trapezoid(abs(density - exact), y)) for density in densities]
 
 
 def _known(runs: list[Record], key: str) -> list[float]:
-    return [run[key] for run in runs if run.get(key) is not None and math.isfinite(run[key])]
+    return [run[key] for run in runs if run[key] is not None]
 
 
 def _median(values: Sequence[float]) -> float:
@@ -164,9 +158,8 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _lppd_cell(row: Row) -> str:
-    if math.isnan(row["lppd_sd"]):
-        return _or_none(row["lppd_mean"], "{:,.2f}".format)
-    return with_error(row["lppd_mean"], row["lppd_sd"]) + _in_runs(row, "lppd_runs")
+    one_run = math.isnan(row["lppd_sd"])
+    return f"{row['lppd_mean']:,.2f}" if one_run else with_error(row["lppd_mean"], row["lppd_sd"])
 
 
 def _probability_cell(row: Row) -> str:
@@ -174,7 +167,8 @@ def _probability_cell(row: Row) -> str:
 
 
 def _evidence_cell(row: Row) -> str:
-    return _or_none(row["log_evidence_squared_error"], _short) + _in_runs(row, "log_evidence_runs")
+    error = row["log_evidence_squared_error"]
+    return NONE if math.isnan(error) else _short(error) + _in_runs(row, "log_evidence_runs")
 
 
 def _spread(row: Row, what: str) -> str:
@@ -186,16 +180,12 @@ def _spread(row: Row, what: str) -> str:
 
 def _paths_cell(row: Row) -> str:
     low, high = row["paths_min"], row["paths_max"]
-    return _or_none(low, number) if low == high or math.isnan(low) else f"{number(low)} – {number(high)}"
+    return number(low) if low == high else f"{number(low)} – {number(high)}"
 
 
 def _in_runs(row: Row, count: str) -> str:
     """A remark where only some of the runs have a value."""
     return f" ({row[count]} of {row['runs']} runs)" if 0 < row[count] < row["runs"] else ""
-
-
-def _or_none(value: float, words: Callable[[float], str]) -> str:
-    return NONE if math.isnan(value) else words(value)
 
 
 def _short(value: float) -> str:
@@ -208,11 +198,11 @@ COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
     "method": ("method", "method", lambda row: METHODS[row["method"]].label),
     "runs": ("runs", "runs", lambda row: str(row["runs"])),
     "lppd": ("LPPD (nats), mean ± sd", "lppd_mean", _lppd_cell),
-    "farthest": ("largest distance from exact", "lppd_farthest", lambda row: _or_none(row["lppd_farthest"], _short)),
+    "farthest": ("largest distance from exact", "lppd_farthest", lambda row: _short(row["lppd_farthest"])),
     "predictive": (
         "distance of predictive density from exact, median",
         "predictive_distance",
-        lambda row: _or_none(row["predictive_distance"], "{:.3f}".format),
+        lambda row: f"{row['predictive_distance']:.3f}",
     ),
     "probability": ("p(K = 5), median (min)", "probability_median", _probability_cell),
     "evidence": ("squared error of log Z (nats²), median", "log_evidence_squared_error", _evidence_cell),
@@ -232,12 +222,8 @@ COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
         "discovered_runs",
         lambda row: f"{row['discovered_runs']} of {row['runs']}",
     ),
-    "evaluations": (
-        "evaluations, median",
-        "evaluations_median",
-        lambda row: _or_none(row["evaluations_median"], number),
-    ),
-    "seconds": ("seconds, median", "seconds_median", lambda row: _or_none(row["seconds_median"], _short)),
+    "evaluations": ("evaluations, median", "evaluations_median", lambda row: number(row["evaluations_median"])),
+    "seconds": ("seconds, median", "seconds_median", lambda row: _short(row["seconds_median"])),
 }
 EXACT = {"lppd": ("lppd_exact", "{:,.3f}".format), "probability": ("probability_exact", probability_text)}
 """Headings that tell the exact value: the column of the frame and its words."""
@@ -251,9 +237,11 @@ def cells(frame: pd.DataFrame, names: Iterable[str] = tuple(COLUMNS)) -> tuple[l
 
 
 def _heading(name: str, rows: Sequence[Row]) -> str:
-    column, words = EXACT.get(name, ("", str))
-    exact = rows[0].get(column, math.nan)
-    return COLUMNS[name][0] + ("" if math.isnan(exact) else f"; exact: {words(exact)}")
+    heading = COLUMNS[name][0]
+    if name not in EXACT:
+        return heading
+    column, words = EXACT[name]
+    return f"{heading}; exact: {words(rows[0][column])}"
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,11 +10,11 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from anabranch.reproduce.figures.functions import functions
-from anabranch.reproduce.figures.labels import Record
 from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability
 from anabranch.reproduce.figures.resources import resources
 from anabranch.reproduce.figures.times import times
 from anabranch.reproduce.figures.visits import visits
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
 __all__ = [
@@ -42,14 +42,13 @@ FIGURES: dict[str, Callable[[Sequence[Record], Truths], Figure | None]] = {
 }
 
 
-def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write each figure there are data for to folder/figures, as PNG and SVG; the paths of the PNGs by name.
+def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLike[str]) -> None:
+    """Write each figure there are data for to folder/figures, as PNG and SVG.
 
     Figures of an earlier time that there are no data for now are removed.
     """
     target = Path(folder) / "figures"
     target.mkdir(parents=True, exist_ok=True)
-    drawn = {}
     for name, draw in FIGURES.items():
         figure = draw(records, truths)
         png, svg = target / f"{name}.png", target / f"{name}.svg"
@@ -58,8 +57,6 @@ def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLik
             svg.unlink(missing_ok=True)
         else:
             _save(figure, png, svg)
-            drawn[name] = png
-    return drawn
 
 
 def _save(figure: Figure, png: Path, svg: Path) -> None:

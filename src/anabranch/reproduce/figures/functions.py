@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anabranch.programs import function_induction_data, function_induction_test_data
-from anabranch.reproduce.figures.labels import BLUE, GREY, METHODS, ORANGE, Record, runs_of
+from anabranch.reproduce.figures.labels import BLUE, GREY, METHODS, ORANGE, runs_of
 from anabranch.reproduce.figures.panels import panel_grid
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import InductionTruth, Truths
 
 __all__ = ["functions"]
@@ -19,15 +19,13 @@ __all__ = ["functions"]
 
 def functions(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of posterior functions from the run of each method with the highest LPPD, beside the exact posterior."""
-    runs = {method: _best(found) for method, found in runs_of(records, "induction").items()}
-    drawn = {method: run for method, run in runs.items() if run is not None}
-    if not drawn:
+    found = runs_of(records, "induction")
+    if not found:
         return None
-    truth = truths.induction
-    figure, panels = panel_grid(len(drawn) + (truth is not None), 3, (4, 2.6), ("x", "f(x)"))
-    if truth is not None:
-        _draw_exact(panels[0], truth)
-    for axes, (method, run) in zip(panels[-len(drawn) :], drawn.items(), strict=True):
+    best = {method: max(runs, key=lambda run: run["lppd"]) for method, runs in found.items()}
+    figure, panels = panel_grid(1 + len(best), 3, (4, 2.6), ("x", "f(x)"))
+    _draw_exact(panels[0], truths.induction)
+    for axes, (method, run) in zip(panels[1:], best.items(), strict=True):
         for values in run["functions"]["f"]:
             axes.plot(run["functions"]["x"], values, color=GREY, linewidth=0.7, alpha=0.5, rasterized=True)
         axes.set_title(f"{METHODS[method].label}\nrun {run['seed']}: LPPD {run['lppd']:.2f} nats", fontsize=10)
@@ -39,16 +37,10 @@ def functions(records: Sequence[Record], truths: Truths) -> Figure | None:
     return figure
 
 
-def _best(runs: list[Record]) -> Record | None:
-    """The run with the highest LPPD among those that have functions to show."""
-    shown = [run for run in runs if run.get("functions") and run["lppd"] is not None and math.isfinite(run["lppd"])]
-    return max(shown, key=lambda run: run["lppd"], default=None)
-
-
 def _draw_exact(axes: Axes, truth: InductionTruth) -> None:
-    mean, sd = np.asarray(truth.predictive_mean), np.asarray(truth.predictive_sd)
-    axes.fill_between(truth.predictive_x, mean - 2 * sd, mean + 2 * sd, color="#D0D0D0", label="exact mean ± 2 sd")
-    axes.plot(truth.predictive_x, mean, color="black", linewidth=1.2)
+    band = truth.predictive_lower, truth.predictive_upper
+    axes.fill_between(truth.predictive_x, *band, color="#D0D0D0", label="exact, 5% to 95%")
+    axes.plot(truth.predictive_x, truth.predictive_mean, color="black", linewidth=1.2, label="exact mean")
     axes.set_title(f"Exact posterior\nLPPD {truth.lppd:.2f} nats", fontsize=10)
 
 
@@ -66,4 +58,4 @@ def _set_limits(axes: Axes) -> None:
 def _draw_legend(figure: Figure, panels: list[Axes]) -> None:
     handles, labels = panels[0].get_legend_handles_labels()
     function = panels[-1].lines[0]
-    figure.legend([*handles, function], [*labels, "posterior functions"], loc="outside lower center", ncols=4)
+    figure.legend([*handles, function], [*labels, "posterior functions"], loc="outside lower center", ncols=3)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from anabranch.reproduce.records import Record
 
 __all__ = [
     "BLUE",
-    "EXPERIMENTS",
     "GREY",
     "METHODS",
     "ORANGE",
     "PALETTE",
+    "TITLES",
     "Line",
     "Method",
-    "Record",
     "probability_text",
     "runs_of",
 ]
 
-Record = dict[str, Any]
-"""What a run left behind, as read from its file."""
 Line = str | tuple[float, tuple[float, ...]]
 """A line style of matplotlib."""
 
@@ -51,11 +49,12 @@ METHODS = {
     "ipmcmc": Method("IPMCMC", SKY, (0.0, (1.0, 3.0)), "X"),
     "bbvi": Method("BBVI", BLACK, (0.0, (3.0, 1.0)), "*"),
 }
-EXPERIMENTS = {
+TITLES = {
     "gmm": "Gaussian mixture",
     "misspecified": "Gaussian mixture, misspecified prior",
     "induction": "Function induction",
 }
+"""What the experiments are called."""
 
 
 def runs_of(records: Sequence[Record], experiment: str) -> dict[str, list[Record]]:

@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anabranch.programs import mixture_data
-from anabranch.reproduce.figures.labels import METHODS, Method, Record, probability_text, runs_of
+from anabranch.reproduce.figures.labels import METHODS, Method, probability_text, runs_of
 from anabranch.reproduce.figures.panels import SMALL, draw_strips, panel_grid, strip_height
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import MixtureTruth, Truths
 
 __all__ = ["evidence", "misspecified_probability", "predictive", "probability"]
@@ -28,8 +29,7 @@ HEADROOM = 1.6
 
 def predictive(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of the posterior predictive density by each method, over the data (figure 3)."""
-    runs = {method: [r for r in found if r.get("predictive")] for method, found in runs_of(records, "gmm").items()}
-    runs = {method: found for method, found in runs.items() if found}
+    runs = runs_of(records, "gmm")
     if not runs:
         return None
     figure, panels = panel_grid(len(runs), 2, (5.5, 1.9), ("y", "density"))
@@ -45,15 +45,14 @@ def predictive(records: Sequence[Record], truths: Truths) -> Figure | None:
     return figure
 
 
-def _draw_predictive(axes: Axes, method: Method, runs: list[Record], truth: MixtureTruth | None) -> None:
+def _draw_predictive(axes: Axes, method: Method, runs: list[Record], truth: MixtureTruth) -> None:
     axes.hist(mixture_data(), BINS, density=True, color="#D0D0D0", label="data (histogram)")
     for order, run in enumerate(runs):
         width, strength = (1.8, 1.0) if order == 0 else (0.6, 0.45)
         y, density = run["predictive"]["y"], run["predictive"]["density"]
         axes.plot(y, density, color=method.colour, linewidth=width, alpha=strength, rasterized=True)
-    if truth is not None:
-        exact = truth.predictive_y, truth.predictive_density
-        axes.plot(*exact, color="black", linestyle=(0, (3, 2)), linewidth=1, label="exact predictive density")
+    exact = truth.predictive_y, truth.predictive_density
+    axes.plot(*exact, color="black", linestyle=(0, (3, 2)), linewidth=1, label="exact predictive density")
     axes.set_title(method.label, fontsize=10)
 
 
@@ -70,8 +69,6 @@ def _say_what_is_cut(axes: Axes, runs: list[Record], highest: float) -> None:
 
 def evidence(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of the squared error of log Z as evaluations go by: median and quartiles (figure 4, left)."""
-    if truths.gmm is None:
-        return None
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     for method, runs in runs_of(records, "gmm").items():
@@ -128,17 +125,16 @@ def misspecified_probability(records: Sequence[Record], truths: Truths) -> Figur
     return _probability(runs_of(records, "misspecified"), truths.misspecified, title)
 
 
-def _probability(runs: dict[str, list[Record]], truth: MixtureTruth | None, title: str) -> Figure | None:
+def _probability(runs: dict[str, list[Record]], truth: MixtureTruth, title: str) -> Figure | None:
     if not runs:
         return None
     figure = Figure(figsize=(10, strip_height(len(runs)) + 0.6), layout="constrained")
     axes = figure.subplots()
     values = {method: [run["probability"].get("5", 0.0) for run in found] for method, found in runs.items()}
     draw_strips(axes, values, probability_text)
-    if truth is not None:
-        exact = truth.probability.get(5, 0.0)
-        axes.axvline(exact, color="black", linestyle="--", linewidth=1, label=f"exact: {probability_text(exact)}")
-        figure.legend(loc="outside lower center")
+    exact = truth.probability[5]
+    axes.axvline(exact, color="black", linestyle="--", linewidth=1, label=f"exact: {probability_text(exact)}")
     axes.set(xlim=(-0.02, 1.02), xlabel="p(K = 5 | y)")
     figure.suptitle(title)
+    figure.legend(loc="outside lower center")
     return figure

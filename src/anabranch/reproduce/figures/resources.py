@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anabranch.reproduce.figures.labels import METHODS, PALETTE, Line, Record, runs_of
+from anabranch.reproduce.figures.labels import METHODS, PALETTE, Line, runs_of
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import InductionTruth, Truths
 
-__all__ = ["formula", "heaviest", "resources"]
+__all__ = ["formula", "heaviest", "resources", "runs_with_resources"]
+
+Resource = Mapping[str, list[Any]]
+"""What a record tells of one path, visit by visit: all evaluations so far, its log Z_k, and what was spent on it."""
 
 MOST_PATHS = 8
 TALLEST = 60.0
@@ -27,17 +30,17 @@ STYLES: tuple[Line, ...] = ("-", (0.0, (6.0, 1.5)), "-.", (0.0, (3.0, 1.0, 1.0, 
 
 def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of log Z_k of the heaviest paths above the evaluations spent on them, in the first run of each DCC."""
-    runs = {method: found[0] for method, found in runs_of(records, "induction").items() if found[0].get("resources")}
+    runs = runs_with_resources(records)
     if not runs:
         return None
-    paths = heaviest(list(runs.values()), truths.induction, MOST_PATHS)
+    visited = dict.fromkeys(path for run in runs.values() for path in run["resources"])
+    paths = heaviest(visited, truths.induction, MOST_PATHS)
     figure = Figure(figsize=(1 + 5.2 * len(runs), 8.5), layout="constrained")
     grid = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
     for (above, below), (method, run) in zip(grid.T, runs.items(), strict=True):
         above.set_title(f"{METHODS[method].label}, run {run['seed']}", fontsize=10)
         _draw_run(above, below, run, paths)
-        if truths.induction is not None:
-            _draw_truth(above, truths.induction, paths)
+        _draw_truth(above, truths.induction, paths)
         below.set_xlabel("evaluations of the density, in all")
     grid[0, 0].set(
         xscale="log", ylabel="log evidence of the path (nats), cut below", ylim=_limits(runs, truths.induction, paths)
@@ -48,29 +51,24 @@ def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
     return figure
 
 
-def heaviest(runs: Sequence[Record], truth: InductionTruth | None, most: int) -> list[str]:
-    """The heaviest paths of the runs, by their exact weights where known, else by the evidence that was estimated."""
-    found = list(dict.fromkeys(path for run in runs for path in run["resources"]))
+def runs_with_resources(records: Sequence[Record]) -> dict[str, Record]:
+    """The first run of function induction by each method that says what it spent on which path."""
+    first = {method: found[0] for method, found in runs_of(records, "induction").items()}
+    return {method: run for method, run in first.items() if run["resources"]}
 
-    def weight(path: str) -> tuple[float, float]:
-        exact = 0.0 if truth is None else truth.weights.get(path, 0.0)
-        return exact, max(_last_evidence(run["resources"].get(path)) for run in runs)
 
-    return sorted(found, key=weight, reverse=True)[:most]
+def heaviest(paths: Iterable[str], truth: InductionTruth, most: int) -> list[str]:
+    """Those of the paths with the largest exact posterior probabilities, the heaviest first."""
+    return sorted(paths, key=lambda path: truth.weights[path], reverse=True)[:most]
 
 
 def formula(shape: str) -> str:
-    """The short name of a shape as people write it, without coefficients; one that is written so already stays.
+    """The short name of a shape as people write it, without coefficients.
 
-    >>> formula("x+sx2"), formula("sin(x+x2)"), formula("a·x + b·sin(c·x²)")
-    ('x + sin(x²)', 'sin(x + x²)', 'a·x + b·sin(c·x²)')
+    >>> formula("x+sx2"), formula("sin(x+x2)")
+    ('x + sin(x²)', 'sin(x + x²)')
     """
-    return re.sub(r"\bs(x²?)", r"sin(\1)", re.sub(r"\s*\+\s*", " + ", shape.replace("x2", "x²")))
-
-
-def _last_evidence(resource: Record | None) -> float:
-    known = [value for value in (resource or {}).get("log_evidence", []) if value is not None and math.isfinite(value)]
-    return known[-1] if known else -math.inf
+    return re.sub(r"\bs(x²?)", r"sin(\1)", shape.replace("x2", "x²").replace("+", " + "))
 
 
 def _draw_run(above: Axes, below: Axes, run: Record, paths: list[str]) -> None:
@@ -92,31 +90,29 @@ def _draw_run(above: Axes, below: Axes, run: Record, paths: list[str]) -> None:
         axes.grid(alpha=0.3)
 
 
-def _draw_path(above: Axes, below: Axes, resource: Record, end: int, **looks: Any) -> None:
+def _draw_path(above: Axes, below: Axes, resource: Resource, end: int, **looks: Any) -> None:
     """What was known from each visit to the next, and to the end of the run, with a marker at the visits."""
     visits = len(resource["evaluations"])
     evaluations = [*resource["evaluations"], end]
     every = list(range(0, visits, max(visits // MOST_MARKERS, 1)))
     log_evidence, spent = (np.array([*resource[key], resource[key][-1]], float) for key in ("log_evidence", "spent"))
     above.step(evaluations, log_evidence, where="post", markevery=every, **looks)
-    below.step(evaluations, np.where(spent > 0, spent, np.nan), where="post", markevery=every, **looks)
+    below.step(evaluations, spent, where="post", markevery=every, **looks)
 
 
 def _draw_truth(axes: Axes, truth: InductionTruth, paths: list[str]) -> None:
     """Dashed lines; those of two paths that mirror each other lie on one another, and their dashes take turns."""
     for order, path in enumerate(paths):
-        if path in truth.log_evidence_of:
-            dashes = (4.0 * (order % 2), (4.0, 4.0))
-            axes.axhline(truth.log_evidence_of[path], color=PALETTE[order], linestyle=dashes, linewidth=1)
+        dashes = (4.0 * (order % 2), (4.0, 4.0))
+        axes.axhline(truth.log_evidence_of[path], color=PALETTE[order], linestyle=dashes, linewidth=1)
     axes.plot([], [], color="black", linestyle=(0, (4, 4)), linewidth=1, label="exact, in the colour of the path")
 
 
-def _limits(runs: dict[str, Record], truth: InductionTruth | None, paths: list[str]) -> tuple[float, float]:
-    """From the lightest path shown to the heaviest, or as far down as is of use."""
-    exact = {} if truth is None else truth.log_evidence_of
-    values = [exact.get(path, -math.inf) for path in paths]
-    values += [_last_evidence(run["resources"].get(path)) for run in runs.values() for path in paths]
-    finite = [value for value in values if math.isfinite(value)] or [0.0]
-    low, high = max(min(finite), max(finite) - TALLEST), max(finite)
+def _limits(runs: dict[str, Record], truth: InductionTruth, paths: list[str]) -> tuple[float, float]:
+    """From the lightest path shown to the heaviest, exact or estimated, or as far down as is of use."""
+    shown = [run["resources"][path] for run in runs.values() for path in paths if path in run["resources"]]
+    values = [truth.log_evidence_of[path] for path in paths]
+    values += [resource["log_evidence"][-1] for resource in shown if resource["log_evidence"][-1] is not None]
+    low, high = max(min(values), max(values) - TALLEST), max(values)
     margin = 0.15 * (high - low) + 1
     return low - margin, high + margin

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from anabranch.report.table import number
-from anabranch.reproduce.figures.labels import EXPERIMENTS, Record, runs_of
+from anabranch.reproduce.figures.labels import TITLES, runs_of
 from anabranch.reproduce.figures.panels import draw_strips, strip_height
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
 __all__ = ["times"]
@@ -20,7 +21,7 @@ def times(records: Sequence[Record], truths: Truths) -> Figure | None:
         experiment: {
             method: [run["seconds"] for run in found] for method, found in runs_of(records, experiment).items()
         }
-        for experiment in EXPERIMENTS
+        for experiment in TITLES
     }
     seconds = {experiment: values for experiment, values in seconds.items() if values}
     if not seconds:
@@ -30,7 +31,7 @@ def times(records: Sequence[Record], truths: Truths) -> Figure | None:
     grid = figure.subplots(len(seconds), 1, sharex=True, squeeze=False, height_ratios=heights)
     for axes, (experiment, values) in zip(grid.flat, seconds.items(), strict=True):
         draw_strips(axes, values, lambda value: number(value, 3))
-        axes.set_title(EXPERIMENTS[experiment], fontsize=10)
+        axes.set_title(TITLES[experiment], fontsize=10)
     grid[-1, 0].set(xscale="log", xlabel="seconds")
     figure.suptitle("Time per run, one point each")
     return figure

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from anabranch.reproduce.figures.labels import METHODS, Record, runs_of
+from anabranch.reproduce.figures.labels import METHODS, runs_of
 from anabranch.reproduce.figures.panels import panel_grid
+from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
 __all__ = ["visits"]
@@ -17,7 +18,7 @@ __all__ = ["visits"]
 def visits(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of K against evaluations in the first run of each method."""
     runs = {method: found[0] for method, found in runs_of(records, "misspecified").items()}
-    runs = {method: run for method, run in runs.items() if run.get("visits", {}).get("K")}
+    runs = {method: run for method, run in runs.items() if run["visits"]["K"]}
     if not runs:
         return None
     figure, panels = panel_grid(len(runs), 1, (9, 2.1), ("evaluations of the density", "K visited"))

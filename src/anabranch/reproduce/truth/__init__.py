@@ -31,9 +31,8 @@ class InductionTruth:
     """Function induction given its data.
 
     `log_evidence_of` and `weights` are log Z_k and the posterior probability of each path, by its shape, `log_evidence`
-    is log Z; `lppd` is Σ_n log p(y_n | D) over the held-out points. What is predicted are the mean, the standard
-    deviation and the 5% and 95% quantiles of the function at some x, without noise. `log_evidence_error` is for the
-    worst of the paths.
+    is log Z; `lppd` is Σ_n log p(y_n | D) over the held-out points. What is predicted are the mean and the 5% and 95%
+    quantiles of the function at some x, without noise. `log_evidence_error` is for the worst of the paths.
     """
 
     log_evidence_of: dict[str, float]
@@ -44,7 +43,6 @@ class InductionTruth:
     lppd_error: float
     predictive_x: np.ndarray
     predictive_mean: np.ndarray
-    predictive_sd: np.ndarray
     predictive_lower: np.ndarray
     predictive_upper: np.ndarray
 
@@ -59,7 +57,6 @@ class MixtureTruth:
     1e-12 of the posterior.
     """
 
-    rate: float
     log_likelihood: dict[int, float]
     error: dict[int, float]
     log_evidence: float
@@ -71,11 +68,11 @@ class MixtureTruth:
 
 @dataclass(frozen=True)
 class Truths:
-    """What is known exactly of each experiment; None where it is not asked for."""
+    """What is known exactly of each experiment."""
 
-    gmm: MixtureTruth | None = None
-    misspecified: MixtureTruth | None = None
-    induction: InductionTruth | None = None
+    gmm: MixtureTruth
+    misspecified: MixtureTruth
+    induction: InductionTruth
 
 
 def all_truths() -> Truths:
@@ -115,7 +112,6 @@ def mixture_truth(rate: float) -> MixtureTruth:
     log_omitted.append(poisson.logsf(max(bound) - 1, rate) + stored["log_likelihood_bound_beyond"])
     omitted = float(np.exp(logsumexp(log_omitted) - log_evidence))
     return MixtureTruth(
-        rate=rate,
         log_likelihood=log_likelihood,
         error=error,
         log_evidence=log_evidence,

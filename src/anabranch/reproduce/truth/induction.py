@@ -317,10 +317,10 @@ def _held_out(coarse: list[Solved], fine: list[Solved], x: np.ndarray, y: np.nda
 
 
 def _curves(solved: list[Solved], x: np.ndarray) -> dict[str, np.ndarray]:
-    mean, sd = posterior(solved, x).moments()
+    mean, _ = posterior(solved, x).moments()
     # A quantile asks for every node many times over, and the lightest do not move the digits of a figure.
     heavier = posterior(solved, x, lightest=1e-9)
-    return {"x": x, "mean": mean, "sd": sd, "lower": heavier.quantile(0.05), "upper": heavier.quantile(0.95)}
+    return {"x": x, "mean": mean, "lower": heavier.quantile(0.05), "upper": heavier.quantile(0.95)}
 
 
 if __name__ == "__main__":
