@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 import solved
-from anabranch import errors
+from anabranch import errors, programs
 from anabranch.combine import Posterior, Solution, load
 from anabranch.combine.saving import DRAWS, FORMAT, NUMBERS, PROGRAM
 from anabranch.conquer.estimate import Estimate
@@ -41,7 +41,7 @@ def test_everything_comes_back(posterior, folder):
 
 
 def test_a_seed_of_numpy_is_saved_as_any_other(tmp_path):
-    ab.infer(ab.programs.branching, 2.0, seed=np.int64(3)).save(tmp_path / "run")
+    ab.infer(programs.branching, 2.0, seed=np.int64(3)).save(tmp_path / "run")
     assert load(tmp_path / "run").run.seed == 3
 
 

@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from jax import lax
 from scipy.stats import norm, poisson
 
 import anabranch as ab
 from anabranch.conquer import Auto, Estimate, PathTarget
-from anabranch.conquer.auto import _reconciled
+from anabranch.conquer.auto import AutoState, _reconciled
+from anabranch.conquer.marginal import sum_out
+from anabranch.conquer.mode_mixture import ModeMixtureState
 
 
 def discrete():
@@ -110,6 +113,61 @@ def test_without_a_gradient_it_needs_few_evaluations():
 def test_jumps_are_no_obstacle():
     estimate, _ = solved(jumps, evaluations=20_000, visits=3)
     assert abs(estimate.log_evidence - EXACT[jumps]) < 4 * estimate.log_evidence_sd < 0.2
+
+
+def test_a_glance_that_failed_is_not_repeated_for_ever():
+    failed = ModeMixtureState(failed="a glance was not enough to find a mode")
+    for program, following in ((real, "modes"), (no_gradient, "particles")):
+        target, rng = target_of(program), np.random.default_rng(0)
+        assert Auto().advance(target, AutoState("glance", failed, glances=1), rng, 1_000).method == "glance"
+        state = Auto().advance(target, AutoState("glance", failed, glances=2), rng, 1_000)
+        assert state.method == following
+        estimate = Auto().estimate(target, state)
+        assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 1
+
+
+def test_a_glance_without_a_gradient_keeps_its_voice():
+    target, rng = target_of(no_gradient), np.random.default_rng(0)
+    state = Auto().advance(target, Auto().start(target, rng), rng, 400)
+    assert state.method == "glance"
+    poor = replace(state.state, points=state.state.points[:20], log_weights=state.state.log_weights[:20])
+    state = Auto().advance(target, replace(state, state=poor, spent=30_000), rng, 1_000)
+    assert state.method == "particles"
+    assert len(state.before) == 1
+
+
+def test_what_was_summed_out_is_not_given_to_chains():
+    """Ten means, a weight, and fifteen assignments that are summed out: chains could not be compiled for them."""
+
+    def program(y):
+        mu = ab.sample("mu", dist.Normal(0.0, 5.0).expand([10]).to_event(1))
+        z = ab.sample("z", dist.Bernoulli(0.5).expand([len(y)]).to_event(1))
+        ab.observe("y", dist.Normal(jnp.where(z == 1, mu[0], mu[1]) + 0.01 * mu.sum(), 1.0), y)
+
+    target = sum_out(target_of(lambda: program(np.arange(15.0))))
+    assert target.dim == 10 < target.path.dim
+    state = AutoState("particles", ModeMixtureState(points=np.zeros((2, 10)), log_weights=np.zeros(2)), spent=30_000)
+    assert Auto()._next(target, state) == "temper"
+
+
+def loops(dim):
+    """A loop of JAX on a random value has no gradient, which shows when one is asked for. Each lap adds x₀² + 0.1."""
+
+    def program():
+        x = ab.sample("x", dist.Normal(jnp.ones(dim), 1.0).to_event(1))
+        total = lax.while_loop(lambda total: total < 5.0, lambda total: total + x[0] ** 2 + 0.1, 0.0)
+        ab.observe("y", dist.Normal(total, 1.0), 5.5)
+
+    lap = norm.ppf((np.arange(1_000_000) + 0.5) / 1_000_000, 1.0) ** 2 + 0.1
+    return program, np.log(np.mean(norm.pdf(5.5, np.ceil(5.0 / lap) * lap, 1.0)))
+
+
+@pytest.mark.parametrize("dim", [1, 6])
+def test_a_gradient_that_turns_out_not_to_be_there(dim):
+    program, exact = loops(dim)
+    estimate, state = solved(program, evaluations=10_000, visits=3)
+    assert state.method in ("glance", "particles")
+    assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd < 0.5
 
 
 def test_nothing_is_known_before_the_first_visit():

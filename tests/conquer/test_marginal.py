@@ -61,6 +61,13 @@ def impossible_values():
     ab.observe("y", dist.Uniform(low[z], 4.0), np.array([0.1, 0.5, -0.4]))
 
 
+def moving_zeros(y):
+    """Which assignments have a density depends on the two centres: there are none that have one everywhere."""
+    centres = ab.sample("centres", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    z = ab.sample("z", dist.Bernoulli(0.5).expand([len(y)]).to_event(1))
+    ab.observe("y", dist.Uniform(centres[z] - 1, centres[z] + 1), y)
+
+
 def guarded():
     """A guard that some of the values fail."""
     x = ab.sample("x", dist.Normal(0.0, 1.0))
@@ -87,6 +94,7 @@ CASES = {
     "chain": (lambda: only_path(chain), 32),
     "pairs": (lambda: only_path(pairs), 16),
     "impossible values": (lambda: only_path(impossible_values), 7),
+    "moving zeros": (lambda: only_path(moving_zeros, np.array([-0.9, 0.0, 0.9])), 8),
     "guarded": (guarded_path, 8),
     "moving support": (lambda: only_path(moving_support), 4),
 }

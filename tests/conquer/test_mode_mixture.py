@@ -192,3 +192,27 @@ def test_settings_are_checked(wrong):
     [name] = wrong
     with pytest.raises(ValueError, match=name):
         ModeMixture(**wrong)
+
+
+def test_what_failed_is_tried_again():
+    """Mass that starts six standard deviations away is not found at once; whoever goes on spends evaluations."""
+
+    def program():
+        ab.factor("far", jnp.where(ab.sample("x", dist.Normal(0.0, 1.0)) > 6.0, 0.0, -jnp.inf))
+
+    target, rng, strategy = PathTarget(the_path(program)), np.random.default_rng(0), ModeMixture()
+    state = strategy.advance(target, strategy.start(target, rng), rng, 1_000)
+    assert state.failed
+    before = target.evaluations
+    strategy.advance(target, state, rng, 1_000)
+    assert target.evaluations > before
+
+
+def test_draws_that_decide_are_not_those_of_the_estimate():
+    def program():
+        ab.sample("x", dist.Normal(jnp.zeros(25), 1.0).to_event(1))
+
+    target, rng, strategy = PathTarget(the_path(program)), np.random.default_rng(0), ModeMixture()
+    state = strategy.advance(target, strategy.start(target, rng), rng, 200_000)
+    assert state.rounds > 0
+    assert state.pooled

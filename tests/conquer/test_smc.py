@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from scipy import stats
 from scipy.integrate import quad
 
@@ -263,3 +264,19 @@ def test_proposal_of_another_dimension():
     wrong = StudentMixture(np.zeros((1, 3)), np.eye(3)[None], np.ones(1), np.array([5.0]))
     with pytest.raises(ValueError, match="proposal must have 2 dimensions"):
         run(path, 0, 100, proposal=wrong)
+
+
+def test_a_mask_on_a_site_that_decides():
+    """The mask takes the probability of the model out of the density: both paths have the same mass."""
+
+    def program():
+        with handlers.mask(mask=False):
+            more = ab.sample("more", dist.Bernoulli(0.1))
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        if more:
+            ab.sample("unused", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Normal(x, 1.0), 1.0)
+
+    posterior = ab.infer(program, engine=ab.DCC(strategy=SMC()), budget=40_000)
+    mean, sd = posterior.expectation(lambda draw: float(draw["more"]))
+    assert abs(mean - 0.5) < 4 * sd < 0.2

@@ -12,6 +12,7 @@ from numpyro import handlers
 from scipy.stats import norm
 
 import anabranch as ab
+from anabranch.divide.internals import PathTrace
 
 
 def log_likelihood(division, **values):
@@ -308,3 +309,12 @@ def test_values_that_are_no_execution_of_the_path(values, words):
     assert path.points({"x": [1.0]}).tolist() == [[0.0]]
     with pytest.raises(ValueError, match=words):
         path.points(values)
+
+
+def test_decisions_stay_forbidden_until_all_is_left_that_forbids_them():
+    trace = PathTrace(None)
+    with trace.undecided():
+        with trace.undecided():
+            pass
+        assert not trace._may_decide
+    assert trace._may_decide

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import anabranch as ab
+from anabranch import programs
 from anabranch.divide.fork import Fork
 from anabranch.divide.show import Ending, draw_tree
 from helpers import interpreted
@@ -471,3 +472,21 @@ def test_a_probability_below_the_smallest_double_keeps_its_logarithm():
     [group] = division.route({"n": np.array([400])})
     assert group.path.prior_probability == 0.0
     assert group.path.log_prior_probability == pytest.approx(stats.poisson.logpmf(400, 9.0))
+
+
+def test_prior_probabilities_of_executions_that_go_step_by_step():
+    posterior = ab.infer(programs.branching, 2.0, engine=ab.engines.SMC(particles=20), budget=2_000)
+    assert len(posterior.paths) == 2
+    assert (abs(posterior.paths["prior_probability"] - 0.5) < 4 * 0.05).all()
+
+
+def test_the_parameters_of_copies_of_one_particle_are_not_taken_for_constants():
+    def program():
+        p = ab.sample("p", dist.Beta(0.5, 0.5))
+        ab.observe("y", dist.Bernoulli(p), 1)
+        if ab.sample("more", dist.Bernoulli(p)):
+            ab.sample("x", dist.Normal(0.0, 1.0))
+
+    posterior = ab.infer(program, engine=ab.engines.SMC(particles=2, threshold=1.0), budget=200)
+    assert posterior.paths["prior_probability"].sum() == pytest.approx(1)
+    assert (abs(posterior.paths["prior_probability"] - 0.5) < 4 * 0.05).all()

@@ -150,7 +150,8 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
 
     Example:
         >>> import anabranch as ab, tempfile
-        >>> posterior = ab.infer(ab.programs.branching, 2.0)
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     posterior.save(f"{folder}/run")
         ...     ab.load(f"{folder}/run").log_evidence == posterior.log_evidence

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.glance import glance, glance_cost
@@ -42,6 +43,8 @@ GLANCE_DIM, _GLANCE_DRAWS = 8, 200
 """Dimensions up to which a path gets a glance, and draws of that glance."""
 _PATIENCE = 30_000
 """Evaluations that a method gets before its diagnostics count."""
+_GLANCES = 2
+"""Glances at a path, if the first fails, before more is spent on it."""
 _GLANCE_ENDS = 10_000
 """Evaluations of all visits from which on a glance is no longer enough."""
 _CHAINS_FROM = 10
@@ -50,11 +53,12 @@ _CHAINS_FROM = 10
 
 @dataclass(frozen=True)
 class AutoState:
-    """The method at work, its state, the evaluations it had, and the estimates of those before it."""
+    """The method at work, its state, the evaluations it had, the glances so far, and the estimates of those before."""
 
     method: str
     state: Any = None
     spent: int = 0
+    glances: int = 0
     before: tuple[Estimate, ...] = ()
 
 
@@ -95,7 +99,10 @@ class Auto:
         if (following := self._next(target, state)) is not None:
             state = self._switched(target, state, following)
         before = target.evaluations
-        state = self._advanced(target, state, rng, evaluations)
+        try:
+            state = self._advanced(target, state, rng, evaluations)
+        except errors.NoGradient:  # which shows when it is first asked for
+            state = self._advanced(target, AutoState(PARTICLES), rng, evaluations)
         return replace(state, spent=state.spent + target.evaluations - before)
 
     def estimate(self, target: Target, state: AutoState) -> Estimate:
@@ -116,8 +123,9 @@ class Auto:
         """Start the method if it has not begun, and go on with it."""
         # Without a gradient all evaluations are dear, and a glance is worth trying first.
         cheap = left < GLANCE_BELOW or not target.has_gradient
-        if state.method in (MODES, PARTICLES) and not (state.state or state.before) and cheap:
-            state = replace(state, method=GLANCE) if _fits_glance(target, left) else state
+        untried = not (state.state or state.before) and state.glances < _GLANCES
+        if state.method in (MODES, PARTICLES) and untried and cheap and _fits_glance(target, left):
+            state = replace(state, method=GLANCE, glances=state.glances + 1)
         elif state.method == GLANCE and target.has_gradient and state.spent + left >= _GLANCE_ENDS:
             state = self._switched(target, state, MODES)
         if state.state is None:
@@ -164,14 +172,18 @@ class Auto:
             return MODES if target.has_gradient else PARTICLES
         if state.method == MODES:
             return PARTICLES
-        if target.has_gradient and target.dim >= _CHAINS_FROM and not failed:
+        is_whole = target.dim == target.path.dim  # nothing was summed out, for which chains have no gradient
+        if target.has_gradient and is_whole and target.dim >= _CHAINS_FROM and not failed:
             return CHAINS
         return TEMPER
 
     def _switched(self, target: Target, state: AutoState, method: str) -> AutoState:
+        if state.method == GLANCE and state.state.failed:
+            return AutoState(method, glances=state.glances)
         done = self._strategy(state.method).estimate(target, state.state)
-        before = state.before if state.method == GLANCE else (*state.before, done)
-        return AutoState(method, before=before)
+        # A glance has no voice beside what gradients find.
+        before = state.before if state.method == GLANCE and method == MODES else (*state.before, done)
+        return AutoState(method, glances=_GLANCES, before=before)
 
 
 def _enumerable(target: Target) -> bool:

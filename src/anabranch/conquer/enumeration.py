@@ -31,7 +31,6 @@ class Enumerate:
 
     Args:
         most: the number of values up to which a path is enumerated.
-        keep: how many of the values are kept as draws, those with the largest weights; the evidence counts all.
 
     Example:
         >>> import anabranch as ab, jax.numpy as jnp, numpyro.distributions as dist
@@ -49,13 +48,10 @@ class Enumerate:
     """
 
     most: int = 1_000_000
-    keep: int = 1_000_000
 
     def __post_init__(self) -> None:
         if self.most < 1:
             raise ValueError(f"most must be at least 1; got {self.most}")
-        if self.keep < 1:
-            raise ValueError(f"keep must be at least 1; got {self.keep}")
 
     def start(self, target: Target, rng: np.random.Generator) -> EnumerateState:
         count = math.prod(len(values) for values in _values(target))
@@ -76,15 +72,12 @@ class Enumerate:
         return state
 
     def _added(self, target: Target, state: EnumerateState, points: np.ndarray) -> EnumerateState:
-        """The state after these points, too, of which only those with the largest densities are kept."""
+        """The state after these points, too, of which those that have a density are kept."""
         densities = target.evaluate(points).log_density
         log_total = float(np.logaddexp.reduce(densities, initial=state.log_total))
         possible = densities > -np.inf
         points = np.concatenate([state.points, points[possible]])
         densities = np.concatenate([state.log_densities, densities[possible]])
-        if len(densities) > self.keep:
-            largest = np.sort(np.argpartition(densities, -self.keep)[-self.keep :])
-            points, densities = points[largest], densities[largest]
         return EnumerateState(state.done + len(possible), log_total, points, densities)
 
     def estimate(self, target: Target, state: EnumerateState) -> Estimate:

@@ -28,11 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch import errors
-from anabranch.conquer.ascent import climb
 from anabranch.conquer.bridge import Side, crossed
 from anabranch.conquer.chains import chain_ess, split_r_hat
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.population import spread_out
+from anabranch.conquer.population import check_gradient, climbed, spread_of
 from anabranch.conquer.student import root_of
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Path
@@ -47,8 +46,6 @@ _FINAL = 2
 """Blocks at the end of warming up in which only the step size is tuned."""
 _FEWEST = 4
 """Blocks of draws before the first bridge."""
-_STARTS, _CLIMBS = 32, 60
-"""Points of the prior that climb before the chains begin, and for how many steps."""
 _DEPTH = 10.0
 """A start may lie below the best by this many nats, and one for each coordinate."""
 _STEP_SIZE = 0.5
@@ -264,20 +261,13 @@ class NUTS(Chains):
 
 def _check(target: Target, name: str) -> None:
     """Raise `StrategyCannotRun` unless the target is a path with a gradient in every one of its coordinates."""
-    path = target.path
-    reason, other = "", "SMC"
-    if target.dim == 0:
-        reason, other = "has no coordinates", "Enumerate"
-    elif target.dim != path.dim:
-        reason = "has coordinates that were summed out, and only the path itself can be compiled into the sampler"
-    elif target.discrete.any():
-        reason, other = "has discrete coordinates", "SMC or RandomWalk"
-    elif not target.has_gradient:
-        reason, other = "has no gradient", "SMC or RandomWalk"
-    if reason:
+    if 0 < target.dim < target.path.dim:
         raise errors.StrategyCannotRun(
-            f"{name}: the path ({path.description}) {reason}", remedy=f"Use {other} for this path, or Auto"
+            f"{name}: the path ({target.path.description}) has coordinates that were summed out, and only the path "
+            "itself can be compiled into the sampler",
+            remedy="Use SMC for this path, or Auto",
         )
+    check_gradient(target, name)
 
 
 def _given(target: Target, initial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -288,25 +278,14 @@ def _given(target: Target, initial: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     points = points[target.differentiate(points)[0].inside]
     if not len(points):
         raise ValueError("initial: none of the points lies in the path")
-    return points, _spread(points)
+    return points, spread_of(points)
 
 
 def _climbed(target: Target, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points of the prior after a short climb, those that are not far below the best; and the spread of the prior."""
-    prior = spread_out(target, _STARTS, rng)
-    if not len(prior):
-        return prior, np.ones(target.dim)
-    spread = _spread(prior)
-    points, log_density = climb(target, prior[:_STARTS], spread, _CLIMBS)
-    inside = np.isfinite(log_density)
+    """Where points of the prior climb to, those that are not far below the best; and the spread of the prior."""
+    points, log_density, spread = climbed(target, rng)
     near = log_density >= log_density.max(initial=-np.inf) - _DEPTH - target.dim
-    return points[inside & near], spread
-
-
-def _spread(points: np.ndarray) -> np.ndarray:
-    """The standard deviation of each coordinate; one where that says nothing."""
-    spread = points.std(axis=0)
-    return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+    return points[np.isfinite(log_density) & near], spread
 
 
 # Moving them --------------------------------------------------------------------------------------------------------

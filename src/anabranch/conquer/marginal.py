@@ -75,9 +75,10 @@ def sum_out(target: Target, most: int = 64) -> Target:
         return target
     rng = np.random.default_rng(0)
     probes = _probes(target, rng) if count > fewest else np.zeros((0, target.dim))
-    if len(probes):
+    references = _references(target, columns, probes)
+    if len(references):
         groups = _groups(_Interactions(target, columns, values, probes[:_PROBES]), rng)
-        parted = Marginal(target, columns, values, groups, probes[:_PROBES, columns])
+        parted = Marginal(target, columns, values, groups, references)
         if len(groups) > 1 and parted.terms_per_point <= most and parted.holds_at(probes[:, parted.kept], rng):
             return parted
     if count > most:
@@ -109,7 +110,6 @@ class Marginal:
         self.kept = np.setdiff1d(np.arange(target.dim), columns)
         self.dim = len(self.kept)
         self.discrete = target.discrete[self.kept]
-        self.has_gradient = target.has_gradient
         self._values = values
         self._groups = groups
         self._combinations = [_combinations([values[i] for i in group]) for group in groups]
@@ -119,6 +119,11 @@ class Marginal:
     @property
     def path(self) -> Path:
         return self.target.path
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether `differentiate` can be used."""
+        return self.target.has_gradient
 
     @property
     def evaluations(self) -> int:
@@ -352,6 +357,21 @@ def _probes(target: Target, rng: np.random.Generator) -> np.ndarray:
     """Points of positive density, from the prior and from what is known."""
     points = np.concatenate([target.known[:_PROBES], target.prior(_CHECKS, rng).points])
     return points[target.evaluate(points).log_density > -np.inf] if len(points) else points
+
+
+def _references(target: Target, columns: np.ndarray, probes: np.ndarray) -> np.ndarray:
+    """Values of z from the probes, first some that have a density at every one of them; nothing if none have.
+
+    Where it depends on the rest of a point which values of z have a density, there may be no such reference, and then
+    groups cannot be summed one by one.
+    """
+    candidates = _distinct(probes[:_PROBES, columns])
+    for number, values in enumerate(candidates):
+        rows = probes.copy()
+        rows[:, columns] = values
+        if (target.evaluate(rows).log_density > -np.inf).all():
+            return np.roll(candidates, -number, axis=0)
+    return candidates[:0]
 
 
 @dataclass(frozen=True)

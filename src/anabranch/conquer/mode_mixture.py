@@ -149,8 +149,9 @@ class ModeMixture:
         self, target: Target, state: ModeMixtureState, rng: np.random.Generator, evaluations: int
     ) -> ModeMixtureState:
         end = target.evaluations + evaluations
+        state = ModeMixtureState() if state.failed else state
         first = state.proposal is None
-        if first and not state.failed:
+        if first:
             state = self._find_modes(target, rng, evaluations)
             if state.symmetries and not self._confirmed(target, state, rng):
                 state = self._find_modes(target, rng, evaluations, symmetric=False)
@@ -160,7 +161,7 @@ class ModeMixture:
             left = end - target.evaluations
             go_on = self._adapt if state.adapting else self._sample
             state = go_on(target, state, rng, left)
-            drawn = len(state.points) if state.points is not None and not state.adapting else 0
+            drawn = len(state.points) if state.points is not None and state.pooled else 0
             if (first and drawn >= _FIRST_DRAWS) or (drawn and end - target.evaluations < 50):
                 break
         return state
@@ -231,7 +232,7 @@ class ModeMixture:
         starts = _wide(defence).draw(self._number_of_starts(evaluations), rng)
         modes = self._modes(target, starts, defence.spread, evaluations)
         if state.symmetries:
-            modes = replace(modes, points=fold(modes.points, state.symmetries))
+            modes = polish(target, fold(modes.points, state.symmetries), defence.spread)
         log_proposal = _defended(proposal, defence, self.defence).log_density(modes.points)
         log_weights = modes.log_density + log_copies(state.symmetries) - log_proposal
         missed = log_weights > largest + 1

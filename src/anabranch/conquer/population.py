@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
+from anabranch import errors
+from anabranch.conquer.ascent import climb
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.target import Target
 
-__all__ = ["broad", "spread_out"]
+__all__ = ["broad", "check_gradient", "climbed", "spread_of", "spread_out"]
 
 _STEPS = 40
+_STARTS, _CLIMBS = 32, 60
+"""Points of the prior from which methods with gradients begin, and steps of the climb from each."""
+
+
+def check_gradient(target: Target, name: str) -> None:
+    """Raise `StrategyCannotRun`, with the name of the strategy, unless there is a gradient in every coordinate."""
+    if target.dim == 0:
+        reason, other = "has no coordinates", "Enumerate"
+    elif target.discrete.any():
+        reason, other = "has discrete coordinates", "SMC or RandomWalk"
+    elif not target.has_gradient:
+        reason, other = "has no gradient", "SMC or RandomWalk"
+    else:
+        return
+    raise errors.StrategyCannotRun(
+        f"{name}: the path ({target.path.description}) {reason}", remedy=f"Use {other} for this path, or Auto"
+    )
 
 
 def spread_out(target: Target, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -44,6 +63,21 @@ def _wander(target: Target, points: np.ndarray, rng: np.random.Generator) -> np.
 def _log_prior(target: Target, points: np.ndarray) -> np.ndarray:
     evaluation = target.evaluate(points)
     return np.where(evaluation.inside, evaluation.log_prior, -1e300)
+
+
+def climbed(target: Target, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points of the prior after a short climb, their log densities, and the spread of the prior; no points if none."""
+    prior = spread_out(target, _STARTS, rng)[:_STARTS]
+    if not len(prior):
+        return prior, np.zeros(0), np.ones(target.dim)
+    spread = spread_of(prior)
+    return *climb(target, prior, spread, _CLIMBS), spread
+
+
+def spread_of(points: np.ndarray) -> np.ndarray:
+    """The standard deviation of each coordinate; one where that says nothing."""
+    spread = points.std(axis=0)
+    return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
 
 
 def broad(points: np.ndarray, freedom: float = 3.0) -> StudentMixture:

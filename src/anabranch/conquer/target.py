@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from anabranch import errors
 from anabranch.divide import Evaluation, Executions, Path, PriorDraws
 from anabranch.divide.discover import known_points
 
@@ -100,8 +101,12 @@ class PathTarget:
         return self._noted(self.path.evaluate(points))
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
+        try:
+            evaluation, gradient = self.path.differentiate(points, inverse_temperature)
+        except errors.NoGradient:
+            self.has_gradient = False
+            raise
         self._differentiated = True
-        evaluation, gradient = self.path.differentiate(points, inverse_temperature)
         return self._noted(evaluation), gradient
 
     def _noted(self, evaluation: Evaluation) -> Evaluation:

@@ -30,18 +30,15 @@ from typing import Literal
 
 import numpy as np
 
-from anabranch import errors
-from anabranch.conquer.ascent import climb
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.population import spread_out
+from anabranch.conquer.population import check_gradient, climbed
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 
 __all__ = ["Variational", "VariationalState"]
 
 _FULL_UP_TO = 100
-_STARTS, _CLIMBS = 32, 60
-"""Points of the prior that climb, and for how many steps, to where the guide begins."""
+"""Dimensions up to which the guide has a full covariance, unless said otherwise."""
 _NARROW = 0.1
 """The width of the guide at its beginning, in units of the prior's."""
 _TAILS, _TAIL_FREEDOM = 0.2, 5.0
@@ -119,15 +116,12 @@ class Variational:
 
     def start(self, target: Target, rng: np.random.Generator) -> VariationalState:
         """A narrow guide at the best point that points of the prior climb to."""
-        _check(target)
-        prior = spread_out(target, _STARTS, rng)
+        check_gradient(target, "Variational")
+        points, log_density, spread = climbed(target, rng)
         nothing = np.zeros((0, target.dim)), np.zeros(0)
         blank = np.zeros((target.dim, target.dim + 1))
-        if not len(prior):
+        if not len(points):
             return VariationalState(np.zeros(0), np.eye(target.dim), blank, blank, *nothing)
-        spread = prior.std(axis=0)
-        spread = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
-        points, log_density = climb(target, prior[:_STARTS], spread, _CLIMBS)
         best = points[np.argmax(log_density)]
         return VariationalState(best, np.diag(_NARROW * spread), blank, blank, *nothing)
 
@@ -184,21 +178,6 @@ class Variational:
 
     def _full(self, dim: int) -> bool:
         return dim <= _FULL_UP_TO if self.guide is None else self.guide == "full"
-
-
-def _check(target: Target) -> None:
-    """Raise `StrategyCannotRun` unless there is a gradient in every coordinate."""
-    if target.dim == 0:
-        reason, other = "has no coordinates", "Enumerate"
-    elif target.discrete.any():
-        reason, other = "has discrete coordinates", "SMC or RandomWalk"
-    elif not target.has_gradient:
-        reason, other = "has no gradient", "SMC or RandomWalk"
-    else:
-        return
-    raise errors.StrategyCannotRun(
-        f"Variational: the path ({target.path.description}) {reason}", remedy=f"Use {other} for this path, or Auto"
-    )
 
 
 def _log_normal(noise: np.ndarray, root: np.ndarray) -> np.ndarray:

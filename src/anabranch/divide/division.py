@@ -111,7 +111,8 @@ class Division:
 
     Example:
         >>> import anabranch as ab
-        >>> division = ab.find_paths(ab.programs.branching, 2.0)
+        >>> from anabranch import programs
+        >>> division = ab.find_paths(programs.branching, 2.0)
         >>> len(division), division.explored
         (2, 1.0)
         >>> [path.dim for path in division]
@@ -256,7 +257,10 @@ class Division:
 
     def sequential(self) -> Division:
         """The program anew, in a form whose executions can stop at an observation (see `advance`)."""
-        return Division(replace(self.program, sequential=True))
+        division = Division(replace(self.program, sequential=True))
+        for executions, seed in self._sent:  # from which the prior probabilities of its paths are known
+            division.explore(executions, seed)
+        return division
 
     def begin(self, n: int, seed: int, given: Given | None = None) -> Part:
         """Executions that have not done anything yet."""

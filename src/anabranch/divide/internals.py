@@ -317,11 +317,11 @@ class PathTrace(core.Trace):
     @contextlib.contextmanager
     def undecided(self) -> Iterator[None]:
         """Within this, a decision raises `Undecided` instead of being taken."""
-        self._may_decide = False
+        before, self._may_decide = self._may_decide, False
         try:
             yield
         finally:
-            self._may_decide = True
+            self._may_decide = before
 
     # What jax asks of a trace -----------------------------------------------------------------------------------
 

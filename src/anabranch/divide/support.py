@@ -66,7 +66,7 @@ def prior_is_sampled(path: Path) -> bool:
     It does not where a site is improper, or where a mask or a scale takes part of it out of the density.
     """
     recordings = (end.recording if isinstance(end, Execution) else end for end in path.ends)
-    return not any(why_not_drawn(site) for recording in recordings for site in recording.free)
+    return not any(why_not_drawn(site) for recording in recordings for site in recording.sites)
 
 
 def why_not_drawn(site: Site) -> str:

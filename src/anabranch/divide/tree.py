@@ -260,8 +260,8 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
         return
     value, result = recording.mass_function(site)
     parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
-    # Of one member nothing can be said: its parameters may be its own.
-    constant = len(batch) > 1 and all(len(v) == 1 for v in parameters.values())
+    # Of one member, or of copies of one, nothing can be said by looking: its parameters may be its own.
+    constant = all(len(v) == 1 for v in parameters.values()) and not _is_random(recording, parameters)
     if not (count or constant):
         return
     if constant:
@@ -280,6 +280,12 @@ def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
             terms = env[result]
             total, n = float(np.logaddexp(total, logsumexp(terms))), n + len(terms)
         fork.shares[answer_key] = (total, n)
+
+
+def _is_random(recording: Recording, nodes: Iterable[Node]) -> bool:
+    """Whether a site that is not fixed is behind some of the nodes."""
+    fixed = {site.outputs[0]: site for site in recording.sites if site.fixed is not None}
+    return any(isinstance(step, Site) for step in recording.trace.graph.schedule(nodes, fixed, recording.drawn_from))
 
 
 def _drawn_so_far(fork: Fork, batch: Batch) -> dict[str, np.ndarray]:
