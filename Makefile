@@ -12,11 +12,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench accuracy reproduce clean
+.PHONY: help demo test test-slow lint format bench accuracy reproduce clean
 
 help: ## list the targets
 	@echo "usage: make <target>"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 13
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 13
 	@echo "variables: PYTHON=$(PYTHON) (3.11 or newer), PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS, ACCURACY_ARGS,"
 	@echo "           REPRODUCE_ARGS"
 
@@ -37,6 +37,10 @@ demo: $(INSTALLED) ## infer two of the paper's programs and write mixture.png (D
 test: lint ## lint, then run the tests and the examples in docstrings
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(INSTALLED) ## run the tests that `make test` leaves out, which take long
+	@echo "==> pytest, slow"
+	@$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## check style and types
 	@echo "==> ruff check"

@@ -121,20 +121,20 @@ CASES: list[Exact] = [
 ]
 
 
-def scores(case: Exact, posterior: ab.Posterior) -> dict[str, float]:
-    """The errors of an answer in its own standard errors: of log Z, of each probability, of each expectation."""
+def scores(case: Exact, posterior: ab.Posterior) -> dict[str, tuple[float, float]]:
+    """The error in standard errors, and the standard error, of log Z, of each probability and of each expectation."""
     out = {}
     if posterior.log_evidence is not None:
-        out["log Z"] = _z(posterior.log_evidence - case.log_evidence, posterior.log_evidence_sd)
+        out["log Z"] = _score(posterior.log_evidence - case.log_evidence, posterior.log_evidence_sd)
     for name, truth in case.probabilities.items():
         value = max(truth, key=truth.__getitem__)
         mean, sd = posterior.expectation(lambda draw, name=name, value=value: float(draw[name] == value))
-        out[f"{name} = {value}"] = _z(mean - truth[value], sd)
+        out[f"{name} = {value}"] = _score(mean - truth[value], sd)
     for name, (function, truth) in case.expectations.items():
         mean, sd = posterior.expectation(function)
-        out[name] = _z(mean - truth, sd)
+        out[name] = _score(mean - truth, sd)
     return out
 
 
-def _z(error: float, sd: float) -> float:
-    return 0.0 if abs(error) < 1e-12 else error / sd
+def _score(error: float, sd: float) -> tuple[float, float]:
+    return 0.0 if abs(error) < 1e-12 else error / sd, sd

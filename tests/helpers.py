@@ -1,13 +1,15 @@
-"""What the tests of several modules share: an execution seen by plain NumPyro, and one seen by a division."""
+"""What the tests of several modules share: executions seen by plain NumPyro, and by a division; and a clock."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.util import log_density, potential_energy
@@ -15,6 +17,7 @@ from numpyro.infer.util import log_density, potential_energy
 from anabranch import addresses
 from anabranch.divide import Division, Executions, Path
 from anabranch.divide.recording import Program
+from anabranch.limits import Limits
 
 Values = Mapping[str, np.ndarray]
 
@@ -123,8 +126,9 @@ def agrees_with_numpyro(
     `reference` is the program for NumPyro, where that is not the same.
     """
     reference = reference or division.program.function
-    groups = division.explore(executions, seed=1)
-    for path, values in some_rows(groups, of_each, at_most=4):
+    rows = list(some_rows(division.explore(executions, seed=1), of_each, at_most=4))
+    assert rows
+    for path, values in rows:
         points = path.points(batch(values))
         for name, value in path.values(points).items():
             assert value.dtype in (np.int64, np.float64)
@@ -133,3 +137,12 @@ def agrees_with_numpyro(
         assert density.dtype == np.float64
         expected = numpyro_log_density(reference, args, values)
         np.testing.assert_allclose(density, expected, rtol=1e-9, atol=1e-9, err_msg=path.description)
+
+
+# Time ---------------------------------------------------------------------------------------------------------------
+
+
+def use_false_clock(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+    """Let so many seconds pass whenever a run asks how many have: then it does the same on every machine."""
+    times = itertools.count(1)
+    monkeypatch.setattr(Limits, "elapsed", property(lambda limits: step * next(times)))

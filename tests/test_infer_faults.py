@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -15,6 +16,7 @@ from scipy.stats import norm, poisson
 import anabranch as ab
 from anabranch import errors
 from anabranch.conquer import Auto, ModeMixture
+from anabranch.divide.compiled import Compiled
 
 
 def beside(other):
@@ -59,7 +61,7 @@ def test_points_where_the_density_is_nan_count_as_outside(caplog):
     """The other path is left with the prior mass below one."""
     posterior = ab.infer(beside(nan_above_one), tolerance=0.02)
     exact = np.logaddexp(GOOD, np.log(0.5 * norm.cdf(1.0)))
-    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.1
     assert any("NaN" in record.getMessage() for record in caplog.records)
 
 
@@ -77,7 +79,7 @@ def test_an_improper_prior_that_the_data_make_proper():
 
     posterior = ab.infer(program, tolerance=0.02)
     logs = [np.log(p) + norm.logpdf(1.0, 0.0, sd * np.sqrt(2.0)) for p, sd in ((0.75, 1.0), (0.25, 2.0))]
-    assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd < 0.1
 
 
 def test_an_improper_prior_that_stays_improper_is_not_called_known():
@@ -90,12 +92,12 @@ def test_an_improper_prior_that_stays_improper_is_not_called_known():
         else:
             ab.observe("y", dist.Normal(0.0, 1.0), 1.0)
 
-    try:
-        posterior = ab.infer(program, tolerance=0.02, budget=50_000)
-    except errors.AnabranchError:
-        return
+    posterior = ab.infer(program, tolerance=0.02, budget=50_000)
+    assert "known to" not in posterior.run.stopped
+    assert "budget" in posterior.run.stopped
     assert not np.isnan(posterior.log_evidence)
-    assert posterior.warnings
+    assert posterior.log_evidence_sd > 0.05
+    assert any("error of the log evidence" in warning for warning in posterior.warnings)
 
 
 # Nothing at all -------------------------------------------------------------------------------------------------------
@@ -130,20 +132,39 @@ def test_data_that_no_path_can_produce_are_named():
         ab.infer(program)
 
 
-@pytest.mark.slow
-def test_a_thousand_paths_without_mass_take_no_compilation_each():
+def one_of(paths):
+    """A model of which one of so many paths has all the mass, and its log evidence."""
+
     def program():
-        k = int(ab.sample("k", dist.DiscreteUniform(0, 999)))
+        k = int(ab.sample("k", dist.DiscreteUniform(0, paths - 1)))
         x = ab.sample("x", dist.Normal(0.0, 1.0))
         if k == 7:
             ab.observe("y", dist.Normal(x, 1.0), 0.5)
         else:
             ab.factor("none", -jnp.inf)
 
-    posterior = ab.infer(program, tolerance=0.02, budget=200_000, seconds=60)
-    assert posterior.run.seconds < 60
-    exact = -np.log(1000) + norm.logpdf(0.5, 0.0, np.sqrt(2.0))
-    assert abs(posterior.log_evidence - exact) < max(4 * posterior.log_evidence_sd, 0.05)
+    return program, -np.log(paths) + norm.logpdf(0.5, 0.0, np.sqrt(2.0))
+
+
+@pytest.mark.parametrize("budget", [8_000, 200_000])
+def test_every_path_is_looked_at_before_one_that_had_nothing(budget):
+    program, exact = one_of(40)
+    posterior = ab.infer(program, tolerance=0.02, budget=budget)
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.4
+
+
+def test_hundreds_of_paths_without_mass_take_no_compilation_each(monkeypatch):
+    compiled = []
+    for name in ("_function", "_gradient"):
+        make = Compiled.__dict__[name].func
+        counted = cached_property(lambda path, make=make: compiled.append(path) or make(path))
+        counted.__set_name__(Compiled, name)
+        monkeypatch.setattr(Compiled, name, counted)
+
+    program, exact = one_of(300)
+    posterior = ab.infer(program, tolerance=0.02, budget=200_000)
+    assert 1 <= len({id(path) for path in compiled}) <= 10
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.2
 
 
 # Strategies and programs that fail ------------------------------------------------------------------------------------
@@ -155,23 +176,21 @@ def discrete_one():
 
 
 def test_a_strategy_that_cannot_run_gives_up_its_path_and_says_so(caplog):
+    """Half of the prior probability was left out of log Z: who prints the posterior must see it."""
     posterior = ab.infer(beside(discrete_one), engine=ab.DCC(strategy=ModeMixture()), tolerance=0.02)
     assert any("was given up" in record.getMessage() for record in caplog.records)
     assert [each.path.description for each in posterior.solutions if each.estimate is None] == ["good = 0"]
     assert posterior.log_evidence_sd > 0.1  # what was given up enters the error
-    assert abs(posterior.solutions[0].log_evidence - GOOD) < 0.1
-
-
-def test_a_path_that_was_given_up_is_in_the_warnings(caplog):
-    """Half of the prior probability was left out of log Z: who prints the posterior must see it."""
-    caplog.set_level(logging.ERROR, "anabranch")
-    posterior = ab.infer(beside(discrete_one), engine=ab.DCC(strategy=ModeMixture()), tolerance=0.02)
+    solved = posterior.solutions[0].estimate
+    assert abs(solved.log_evidence - GOOD) < 4 * solved.log_evidence_sd < 0.1
     assert (
         "1 path was given up, with prior probability 0.5 together. Choose another strategy for it."
         in posterior.warnings
     )
     assert not any("never given budget" in warning for warning in posterior.warnings)
-    assert "known to" not in posterior.run.stopped
+    assert posterior.run.stopped == (
+        "Sampling errors are below 0.02; paths not solved or not found are the rest of that of log Z."
+    )
 
 
 def test_a_strategy_that_can_run_nowhere_is_an_error(caplog):
@@ -220,7 +239,7 @@ def test_an_error_at_a_later_visit_keeps_what_was_known(caplog):
     strategy = Failing(ValueError("too late"), when=1, where="good = 0")
     posterior = ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=0.002, budget=100_000)
     exact = np.logaddexp(GOOD, OTHER)
-    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.1
     assert any("given up" in record.getMessage() for record in caplog.records)
     assert any("too late" in warning for warning in posterior.warnings)
 
@@ -241,8 +260,7 @@ def test_an_interrupt_before_anything_is_known_is_an_interrupt():
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError])
 def test_an_error_of_the_program_after_discovery(kind, caplog):
-    """The prior rarely comes to where it raises, inference does. Either the path is given up, or the program's own
-    error names the path; in both cases for errors of every kind."""
+    """The prior rarely comes to where it raises, inference does: the path is given up, whatever the error is."""
     caplog.set_level(logging.ERROR, "anabranch")
 
     def breaks():
@@ -252,16 +270,12 @@ def test_an_error_of_the_program_after_discovery(kind, caplog):
         ab.observe("y", dist.Normal(v, 1.0), 8.0)
 
     engine = ab.DCC(executions=50, first_share=2_000)
-    posterior, raised = None, None
-    try:
-        posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=10_000, seed=1)
-    except kind as error:
-        raised = error
-    if posterior is None:
-        assert any("good = 0" in note for note in raised.__notes__)
-        return
-    assert any("it broke" in warning for warning in posterior.warnings)
-    assert abs(posterior.solutions[0].log_evidence - GOOD) < 0.1
+    posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=10_000, seed=1)
+    assert any("good = 0" in warning and "it broke" in warning for warning in posterior.warnings)
+    assert posterior.run.stopped.startswith("Sampling errors are below 0.1;")
+    solved, given_up = posterior.solutions
+    assert abs(solved.log_evidence - GOOD) < 4 * solved.estimate.log_evidence_sd < 0.2
+    assert given_up.estimate is None
 
 
 # Infinitely many values -----------------------------------------------------------------------------------------------
@@ -278,7 +292,7 @@ def test_a_count_without_bound_that_stays_in_its_path():
     posterior = ab.infer(program, 6.0, tolerance=0.02, budget=200_000)
     k = np.arange(50)
     logs = [np.log(0.5 * np.sum(poisson.pmf(k, 3.0) * norm.pdf(6.0, k, sd))) for sd in (1.0, 2.0)]
-    assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - np.logaddexp(*logs)) < 4 * posterior.log_evidence_sd < 0.1
     assert posterior.probability("table")[1] == pytest.approx(np.exp(logs[0] - np.logaddexp(*logs)), abs=0.04)
 
 

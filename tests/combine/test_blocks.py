@@ -12,9 +12,12 @@ import anabranch as ab
 import solved
 from anabranch import errors
 from anabranch.combine import Posterior, Solution, load
-from anabranch.combine.blocks import blocks_of, standard_error
 from anabranch.combine.evidence import Evidence
 from anabranch.conquer.estimate import Estimate
+from anabranch.engines import ImportanceSampling, collection
+from anabranch.engines.collection import BLOCKS, Collection
+from anabranch.limits import Limits
+from anabranch.report.progress import make_progress
 
 Y = 1.0
 SHARE = 0.4
@@ -48,7 +51,7 @@ def sampled(division, moved, x, log_weights, blocks):
         log_share = np.logaddexp.reduce(log_weights[mine]) - total if mine.any() else -np.inf
         points = x[mine, None][:, : path.dim]
         estimate = Estimate.from_draws(
-            points, log_weights[mine], log_share, np.inf, int(mine.sum()), "ByHand", blocks=blocks[mine]
+            points, log_weights[mine], log_share, np.inf, int(mine.sum()), "ByHand", blocks=blocks[mine] % BLOCKS
         )
         solutions.append(Solution(path, estimate))
     return solutions
@@ -61,26 +64,27 @@ def by_prior(division, rng, n, copies=1):
     return sampled(division, *(np.repeat(each, copies) for each in (moved, x, log_weights, np.arange(n))))
 
 
-def from_blocks(solutions, log_evidence=None, log_evidence_sd=None):
-    """The weights of paths that were sampled together, with errors from the independent blocks of their draws.
-
-    With T_kb = Σ_{i in b} v_ki and T_b = Σ_k w_k T_kb, the error of w_k is that of Σ_b w_k (T_kb − T_b).
-    """
-    weights = np.exp([solution.log_evidence for solution in solutions])
-    weights = weights / max(weights.sum(), 1e-300)
-    blocks = blocks_of(solutions)
-    if blocks is None:
-        return Evidence(log_evidence, log_evidence_sd, weights, weights)
-    shares = np.array([
-        np.bincount(numbers, each.weights, blocks.count)
-        for each, numbers in zip(solutions, blocks.of_draws, strict=True)
-    ])  # fmt: skip
-    squares = ((shares - weights @ shares) ** 2).sum(axis=1)
-    return Evidence(log_evidence, log_evidence_sd, weights, standard_error(weights**2 * squares, blocks.count))
+def collected(solutions):
+    """The weights of paths that were sampled together, with errors, as the library has them of draws by hand."""
+    met, paths = Collection("ByHand", seed=0, weighted=True), [solution.path for solution in solutions]
+    for k, solution in enumerate(solutions):
+        if len(solution.points):
+            log_weights = solution.estimate.log_weights + solution.log_evidence
+            met.count(solution.blocks)
+            met.weigh(paths, np.full(len(log_weights), k), log_weights, solution.blocks)
+    known = [dict(zip(met.masses, each, strict=True)) for each in met.weights()]
+    return tuple(np.array([each.get(path, 0.0) for path in paths]) for each in known)
 
 
-def joined(division, solutions, *evidence, **run):
-    return Posterior(division.program, solutions, solved.run(**run), from_blocks(solutions, *evidence))
+def joined(division, solutions, log_evidence=None, log_evidence_sd=None):
+    evidence = Evidence(log_evidence, log_evidence_sd, *collected(solutions))
+    return Posterior(division.program, solutions, solved.run(), evidence)
+
+
+def inferred(division, engine, budget, seed):
+    """What `ab.infer` does once the program is divided."""
+    with make_progress(False) as display:
+        return engine.run(division, Limits(budget, tolerance=None), seed, 1, display)
 
 
 def weight_of_moved(posterior):
@@ -107,13 +111,33 @@ def assert_errors_match_scatter(found, truth):
 
 
 def test_the_errors_of_importance_sampling_match_its_scatter(division):
-    rng = np.random.default_rng(0)
     found = []
-    for _ in range(REPETITIONS):
-        posterior = joined(division, by_prior(division, rng, 100))
+    for seed in range(REPETITIONS):
+        posterior = inferred(division, ImportanceSampling(), 100, seed)
+        log_evidence = posterior.log_evidence, posterior.log_evidence_sd
         given_moved = posterior.expectation(lambda draw: draw["x"])
-        found.append([weight_of_moved(posterior), posterior.expectation(mean_of), given_moved])
-    assert_errors_match_scatter(found, [WEIGHT, WEIGHT * MEAN_OF_X, MEAN_OF_X])
+        found.append([log_evidence, weight_of_moved(posterior), posterior.expectation(mean_of), given_moved])
+    assert_errors_match_scatter(found, [np.log(EVIDENCES.sum()), WEIGHT, WEIGHT * MEAN_OF_X, MEAN_OF_X])
+
+
+def test_expectations_stay_right_where_only_some_draws_are_kept(division, monkeypatch):
+    """Of 4,000 draws about 100 are kept, with weights of their own."""
+    monkeypatch.setattr(collection, "_KEPT", 100)
+    truths = np.array([WEIGHT, MEAN_OF_X, MEAN_OF_X**2 + 0.5])
+    scores = []
+    for seed in range(20):
+        posterior = inferred(division, ImportanceSampling(batch=200), 4_000, seed)
+        assert 50 < sum(len(solution.points) for solution in posterior.solutions) <= 200
+        share, sd = posterior.expectation(lambda draw: draw["moved"])
+        means, sds = posterior.expectation(lambda draw: [draw["x"], draw["x"] ** 2])
+        means, sds = np.array([share, *means]), np.array([sd, *sds])
+        assert (sds < 0.3).all()
+        scores.append((means - truths) / sds)
+        weight, sd = weight_of_moved(posterior)  # of all the draws
+        assert abs(weight - WEIGHT) < 4 * sd < 0.05
+    assert np.abs(scores).max() < 4
+    assert (np.abs(np.mean(scores, axis=0)) < 4 / np.sqrt(20)).all()
+    assert (np.std(scores, axis=0)[1:] > 0.6).all()  # the errors are not much too large
 
 
 def test_the_errors_of_a_resample_match_its_scatter(division):
@@ -172,9 +196,9 @@ def test_one_block_has_no_error_and_a_warning_says_so(division):
 
 def test_a_single_path_that_all_blocks_visit_has_no_error_of_its_weight(division):
     (_, moved) = by_prior(division, np.random.default_rng(6), 50)
-    evidence = from_blocks([moved])
-    assert list(evidence.weights) == [1]
-    assert evidence.weight_sds[0] < 1e-12
+    weights, sds = collected([moved])
+    assert weights == pytest.approx([1.0], abs=1e-12)
+    assert sds[0] < 1e-12
 
 
 def test_blocks_go_with_the_points_that_are_kept():

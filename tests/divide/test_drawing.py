@@ -1,8 +1,5 @@
 """Host draws have the shape, type and law of the NumPyro distribution that they stand for."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -659,11 +656,3 @@ def test_draws_are_reproducible():
     for distribution in (dist.Normal(0.0, 1.0), dist.Poisson(3.0), Shifted(0.0, 1.0)):
         first, second = (draw(shared(distribution), generator(7), 6) for _ in range(2))
         np.testing.assert_array_equal(first, second)
-
-
-def test_import_changes_no_setting():
-    code = (
-        "import jax, numpyro; before = dict(jax.config.values); import anabranch.divide.drawing; "
-        "assert dict(jax.config.values) == before"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

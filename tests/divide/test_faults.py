@@ -69,7 +69,7 @@ def run(program, *args, **settings):
 
 def fault(error, program, *args, site=None, **settings):
     """The error that the program ends in, after a look at what it says."""
-    with within(5), pytest.raises(errors.AnabranchError) as raised:
+    with within(120), pytest.raises(errors.AnabranchError) as raised:
         run(program, *args, **settings)
     given = raised.value
     assert type(given) is error
@@ -954,6 +954,21 @@ def test_decision_inside_a_transformation(program):
     fault(errors.DecisionInsideTransformation, program)
 
 
+def masks_in_jit():
+    v = sample("v", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
+    return jax.jit(lambda t: t[t > 0].sum())(v)  # here
+
+
+def sets_by_a_mask():
+    v = sample("v", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
+    return jnp.zeros(3).at[v > 0].set(1.0)  # here
+
+
+@pytest.mark.parametrize("program", [masks_in_jit, sets_by_a_mask])
+def test_a_random_mask_that_jax_has_to_know(program):
+    assert "indexed by a random boolean mask" in str(fault(errors.DecisionInsideTransformation, program))
+
+
 def test_a_known_value_inside_a_transformation_is_no_decision():
     def program():
         k = sample("K", dist.DiscreteUniform(1, 3))
@@ -1195,6 +1210,7 @@ def test_decisions_without_end(program):
         (ValueError, "executions.*0", random_prior, {"executions": 0}),
         (ValueError, "executions.*-1", random_prior, {"executions": -1}),
         (ValueError, "max_sites.*0", random_prior, {"max_sites": 0}),
+        (TypeError, "seed must be an integer; got float", random_prior, {"seed": 1.5}),
     ],
 )
 def test_arguments(error, match, program, settings):
@@ -1231,6 +1247,21 @@ def test_values_of_the_wrong_kind():
         path.points({"x": np.zeros(2)})
     with pytest.raises(ValueError, match="'x' must have shape"):
         path.points({"x": np.zeros((2, 2)), "z": np.zeros(2)})
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"x": 0.0}, "'x' must be an array with one row per execution; got a scalar"),
+        ({"x": np.zeros(2), "z": np.zeros(3)}, r"same number for each site; got \[2, 3\]"),
+        ({"x": np.zeros((2, 2))}, "'x' must have shape"),
+        ({"z": np.array([0.0, 0.5])}, r"'z' .*is discrete; got a number that is not whole"),
+    ],
+)
+def test_values_that_no_execution_can_have(values, match):
+    division = ab.find_paths(latent_and_real, split="z")
+    with pytest.raises(ValueError, match=match):
+        division.route(values)
 
 
 def test_unnamed_site_outside_an_execution():
@@ -1387,15 +1418,3 @@ def test_interpreted_as_recorded():
         points = twin.prior(2).points
         np.testing.assert_allclose(named_log_density(path, points), named_log_density(twin, points), rtol=1e-9)
         assert path.dim == twin.dim
-
-
-# Errors -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name in vars(errors) if isinstance(getattr(errors, name), type)])
-def test_errors_pickle(name):
-    error = getattr(errors, name)("what happened", site="x", where="model.py:3", remedy="Do this")
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert str(again) == str(error) == "site 'x' (model.py:3): what happened. Do this."
-    assert vars(again) == vars(error)

@@ -42,8 +42,13 @@ def test_branching_has_two_paths_with_the_evidence_of_the_closed_form(y):
         assert abs(grid_evidence(path, size=120, limit=24.0) - exact[path.addresses]) < 1e-6
 
 
-def test_function_induction_has_exactly_26_paths():
-    division = ab.find_paths(programs.function_induction, *programs.function_induction_data(), executions=2000)
+@pytest.fixture(scope="module")
+def induction():
+    return ab.find_paths(programs.function_induction, *programs.function_induction_data(), executions=2000)
+
+
+def test_function_induction_has_exactly_26_paths(induction):
+    division = induction
     assert len(division) == 26
     assert division.explored == pytest.approx(1.0, abs=1e-12)
     assert division.python_runs == 26
@@ -56,9 +61,8 @@ def test_function_induction_has_exactly_26_paths():
 @pytest.mark.parametrize(
     ("shape", "size"), [("x", 400), ("x2", 400), ("sin(x)", 4000), ("x+x", 600), ("sin(sin(x))", 600)]
 )
-def test_function_induction_densities_integrate_to_the_exact_evidence(shape, size):
-    division = ab.find_paths(programs.function_induction, *programs.function_induction_data(), executions=2000)
-    [path] = [p for p in division if rules(p) == INDUCTION_RULES[shape]]
+def test_function_induction_densities_integrate_to_the_exact_evidence(induction, shape, size):
+    [path] = [p for p in induction if rules(p) == INDUCTION_RULES[shape]]
     assert abs(grid_evidence(path, size) - INDUCTION_EVIDENCE[shape]) < 1e-6
 
 

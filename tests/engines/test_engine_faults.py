@@ -11,14 +11,18 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scipy.stats import multivariate_normal
+from scipy.special import gamma
+from scipy.stats import multivariate_normal, norm, poisson
 
 import anabranch as ab
 from anabranch import engines, errors
 from anabranch.engines.sampler import Session
 from engine_cases import CASES
 from exact import named
+from helpers import use_false_clock
 
+STAY = engines.Move(lambda trace: None, lambda trace, aux: (trace, aux), name="stay")
+"""A move that changes nothing: what InvolutiveMH does beside it is all that it does."""
 ALL: dict[str, Any] = {
     "ImportanceSampling": engines.ImportanceSampling(batch=1_000),
     "Rejection": engines.Rejection(log_bound=0.0, batch=1_000),
@@ -31,8 +35,17 @@ ALL: dict[str, Any] = {
     "LightweightMH": engines.LightweightMH(chains=20),
     "RandomWalkMH": engines.RandomWalkMH(chains=20),
     "RandomWalkMH, centred": engines.RandomWalkMH(chains=20, importance_samples=0.5),
+    "BBVI": engines.BBVI(batch=50),
+    "InvolutiveMH": engines.InvolutiveMH(STAY, chains=20),
 }
-WITHOUT_EVIDENCE = ("ParticleGibbs", "ParticleGibbs, ancestors", "PMMH", "LightweightMH", "RandomWalkMH")
+WITHOUT_EVIDENCE = (
+    "ParticleGibbs",
+    "ParticleGibbs, ancestors",
+    "PMMH",
+    "LightweightMH",
+    "RandomWalkMH",
+    "InvolutiveMH",
+)
 BY_OBSERVATIONS = ("SMC", "ParticleGibbs", "PIMH", "PMMH", "IPMCMC")
 
 
@@ -67,7 +80,8 @@ class TestEvery:
         assert 2_500 <= posterior.run.evaluations <= 3_600
         assert "budget of 3,000 evaluations" in posterior.run.stopped
 
-    def test_time_is_kept(self, name: str) -> None:
+    def test_time_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        use_false_clock(monkeypatch, step=0.005)
         posterior = ab.infer(coin, 7, engine=ALL[name], budget=10**9, seconds=0.3, tolerance=None)
         assert "0.3 seconds" in posterior.run.stopped
         assert posterior.probability("fair").keys() == {0, 1}
@@ -78,7 +92,8 @@ class TestEvery:
             assert posterior.log_evidence is None
             assert f"not given by {name.split(',')[0]}" in repr(posterior)
         else:
-            assert abs(posterior.log_evidence - np.log(0.5 / 11 + 0.5 * 120 / 1024)) < 0.5
+            truth = np.log(0.5 / 11 + 0.5 * 120 / 1024)
+            assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 0.4
         assert sum(posterior.probability("fair").values()) == pytest.approx(1)
         assert len(posterior.draws(10)) == 10
 
@@ -89,9 +104,13 @@ class TestEvery:
             y = ab.sample("y", dist.Normal(level, 1.0))
             ab.observe("z", dist.Normal(y, 1.0), 1.0)
 
-        posterior = ab.infer(program, engine=ALL[name], budget=150)
-        mean, sd = posterior.expectation(lambda draw: draw["y"], most=50)
-        assert abs(mean - 0.75) < max(4 * sd, 0.7)
+        # Given the level l, y and z are normal: z has mean l and variance 2, and y lies halfway between l and z.
+        levels = np.arange(10)
+        weights = (norm.cdf(levels + 1) - norm.cdf(levels)) * np.exp(-((1 - levels) ** 2) / 4)
+        truth = weights @ ((levels + 1) / 2) / weights.sum()
+        posterior = ab.infer(program, engine=ALL[name], budget=300)
+        mean, sd = posterior.expectation(lambda draw: draw["y"], most=100)
+        assert abs(mean - truth) < 4 * sd < 1.5
 
     def test_vectors_whose_length_differs(self, name: str) -> None:
         def program() -> None:
@@ -100,7 +119,7 @@ class TestEvery:
             ab.observe("y", dist.Normal(jnp.sum(x), 1.0), 2.0)
             ab.observe("z", dist.Normal(x[0], 1.0), 1.0)
 
-        posterior = ab.infer(program, engine=ALL[name], budget=20_000)
+        posterior = ab.infer(program, engine=ALL[name], budget=6_000)
         log_parts = []
         for n, p in ((1, 0.3), (2, 0.3), (3, 0.4)):
             covariance = np.array([[n + 1.0, 1.0], [1.0, 2.0]])
@@ -109,20 +128,20 @@ class TestEvery:
         truth = np.exp(log_parts) / np.exp(log_parts).sum()
         for n in range(3):
             mean, sd = posterior.expectation(lambda draw, n=n: float(draw["n"] == n))
-            assert abs(mean - truth[n]) < max(4 * sd, 0.01)
+            assert abs(mean - truth[n]) < 4 * sd < 0.6
 
     def test_a_branch_on_many_reals_changes_the_form_of_the_program(self, name: str) -> None:
         posterior = ab.infer(positives, engine=ALL[name], budget=2_000)
         mean, sd = posterior.expectation(lambda draw: float(draw["x0"] > 0), most=500)
         weights = np.array([math.comb(8, k) * np.exp(-0.5 * (6 - k) ** 2) for k in range(9)])
-        assert abs(mean - weights @ np.arange(9) / 8 / weights.sum()) < max(4 * sd, 0.15)
+        assert abs(mean - weights @ np.arange(9) / 8 / weights.sum()) < 4 * sd < 0.8
 
     def test_impossible_data_are_no_crash(self, name: str) -> None:
         def program() -> None:
             ab.sample("x", dist.Normal(0.0, 1.0))
             ab.factor("never", -jnp.inf)
 
-        if name in ("ImportanceSampling", "Rejection", "SMC"):
+        if name in ("ImportanceSampling", "Rejection", "SMC", "BBVI"):
             posterior = ab.infer(program, engine=ALL[name], budget=1_000)
             assert posterior.log_evidence == -np.inf
             with pytest.raises(errors.NoDraws):
@@ -137,10 +156,13 @@ class TestEvery:
             ab.factor("root", jnp.log(jnp.sqrt(x)) - 1.0)  # NaN for half of the executions
 
         posterior = ab.infer(program, engine=ALL[name], budget=4_000)
-        mean, _ = posterior.expectation(lambda draw: float(draw["x"] > 0))
-        assert mean == pytest.approx(1.0)
-        if posterior.log_evidence is not None:
-            assert np.isfinite(posterior.log_evidence)
+        share, _ = posterior.expectation(lambda draw: float(draw["x"] > 0))
+        assert share == pytest.approx(1.0)
+        mean, sd = posterior.expectation(lambda draw: draw["x"])
+        assert abs(mean - np.sqrt(2) * gamma(5 / 4) / gamma(3 / 4)) < 4 * sd < 0.7
+        if name not in WITHOUT_EVIDENCE:
+            truth = np.log(2 ** (-1 / 4) * gamma(3 / 4) / np.sqrt(2 * np.pi)) - 1
+            assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 0.3
 
     def test_improper_prior_is_refused(self, name: str) -> None:
         def program() -> None:
@@ -178,7 +200,7 @@ def test_rejection_needs_a_bound_and_checks_it() -> None:
 def test_discrete_observations_need_no_bound() -> None:
     case = named("coin")
     posterior = ab.infer(case.program, *case.args, engine=engines.Rejection(), budget=50_000)
-    assert abs(posterior.log_evidence - case.log_evidence) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - case.log_evidence) < 4 * posterior.log_evidence_sd < 0.2
 
 
 CERTAIN = {
@@ -228,7 +250,7 @@ def test_a_guide_halves_the_error() -> None:
     blind = ab.infer(coin, 9, engine=engines.ImportanceSampling(), budget=10_000, tolerance=None)
     led = ab.infer(coin, 9, engine=engines.ImportanceSampling(guide=guide), budget=10_000, tolerance=None)
     for posterior in (blind, led):
-        assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+        assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 0.1
     assert led.log_evidence_sd < blind.log_evidence_sd / 2
 
 
@@ -238,7 +260,7 @@ def test_what_a_guide_leaves_out_comes_from_the_prior() -> None:
 
     posterior = ab.infer(coin, 9, engine=engines.ImportanceSampling(guide=guide), budget=20_000)
     truth = np.log(0.5 / 11 + 0.5 * 10 / 1024)
-    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 0.1
 
 
 def test_a_guide_must_not_draw_what_the_program_does_not_have() -> None:
@@ -324,9 +346,9 @@ def test_a_path_that_leaves_jax_after_an_observation_is_weighed_once() -> None:
     together = multivariate_normal(np.zeros(3), 1 + np.eye(3)).logpdf([0.5, 2.0, 0.0])
     apart = multivariate_normal(np.zeros(2), 2 * np.eye(2)).logpdf([0.5, 2.0])
     truth = np.logaddexp(together, apart) - np.log(2)
-    posterior = ab.infer(program, engine=engines.SMC(particles=20, threshold=1.0), budget=600, tolerance=None)
-    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 1
-    ab.infer(program, engine=ALL["ParticleGibbs, ancestors"], budget=200).probability("k")
+    posterior = ab.infer(program, engine=engines.SMC(particles=20, threshold=1.0), budget=300, tolerance=None)
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 0.8
+    ab.infer(program, engine=ALL["ParticleGibbs, ancestors"], budget=100).probability("k")
 
 
 @pytest.mark.parametrize("change", ["scale", "mask"])
@@ -341,18 +363,24 @@ def test_a_density_that_is_not_that_of_the_draws_is_refused(change: str) -> None
         ab.infer(program, engine=engines.ImportanceSampling())
 
 
-@pytest.mark.parametrize("name", ["LightweightMH", "RandomWalkMH", "PMMH"])
-def test_values_are_not_carried_between_kinds(name: str) -> None:
-    def program() -> None:
-        real = ab.sample("real", dist.Bernoulli(0.5))
-        x = ab.sample("x", dist.Normal(2.0, 1.0)) if real else ab.sample("x", dist.Poisson(2.0))
-        ab.observe("y", dist.Normal(x * 1.0, 1.0), 2.5)
+def of_two_kinds() -> None:
+    real = ab.sample("real", dist.Bernoulli(0.5))
+    x = ab.sample("x", dist.Normal(2.0, 1.0)) if real else ab.sample("x", dist.Poisson(2.0))
+    ab.observe("y", dist.Normal(x * 1.0, 1.0), 2.5)
 
+
+@pytest.mark.parametrize("name", ["LightweightMH", "RandomWalkMH", "PMMH", "InvolutiveMH"])
+def test_values_are_not_carried_between_kinds(name: str) -> None:
     with pytest.raises(errors.EngineCannotRun, match=r"'x'.*another kind on another path.*another name"):
-        ab.infer(program, engine=ALL[name], budget=10_000)
-    posterior = ab.infer(program, engine=engines.IPMCMC(particles=5, chains=100), budget=200_000)
+        ab.infer(of_two_kinds, engine=ALL[name], budget=10_000)
+
+
+def test_an_engine_that_carries_no_values_has_a_site_of_two_kinds() -> None:
+    counts = np.arange(60)
+    real, whole = norm.pdf(2.5, 2.0, np.sqrt(2.0)), poisson.pmf(counts, 2.0) @ norm.pdf(2.5, counts, 1.0)
+    posterior = ab.infer(of_two_kinds, engine=engines.IPMCMC(particles=5, chains=100), budget=200_000)
     mean, sd = posterior.expectation(lambda draw: float(draw["real"]))
-    assert abs(mean - 0.5596) < 4 * sd < 0.1
+    assert abs(mean - real / (real + whole)) < 4 * sd < 0.1
 
 
 def test_ancestors_do_not_bring_a_site_that_is_still_to_come() -> None:
@@ -386,7 +414,7 @@ def test_mass_at_the_edge_of_a_support() -> None:
         ab.observe("y", dist.Bernoulli(p), 1)
 
     posterior = ab.infer(program, engine=engines.ImportanceSampling(), budget=20_000)
-    assert abs(posterior.log_evidence - np.log(0.5)) < 4 * posterior.log_evidence_sd
+    assert abs(posterior.log_evidence - np.log(0.5)) < 4 * posterior.log_evidence_sd < 0.1
     chains = ab.infer(program, engine=engines.LightweightMH(), budget=5_000)
     assert any("NaN or infinite" in warning for warning in chains.warnings)
 
@@ -460,6 +488,19 @@ def test_filters_stop_at_the_tolerance() -> None:
     posterior = ab.infer(coin, 7, engine=engines.SMC(particles=100), budget=1_000_000, tolerance=0.05)
     assert posterior.log_evidence_sd < 0.05
     assert posterior.run.evaluations < 100_000
+
+
+@pytest.mark.parametrize("chains", [2, 3, 4])
+def test_fewer_than_four_chains_are_spoken_of(chains: int) -> None:
+    posterior = ab.infer(coin, 7, engine=engines.LightweightMH(chains=chains), budget=500)
+    assert any("Run at least four" in warning for warning in posterior.warnings) == (chains < 4)
+
+
+def test_samples_around_chains_that_leave_a_rest_of_the_budget_say_so() -> None:
+    """A hundred centres at a time, for each path: what is left is less than that."""
+    posterior = ab.infer(coin, 7, engine=ALL["RandomWalkMH, centred"], budget=3_000, tolerance=None)
+    assert posterior.run.stopped == "The budget of 3,000 evaluations is shared out."
+    assert 2_800 < posterior.run.evaluations < 3_000
 
 
 def test_the_guide_of_a_run_draws_otherwise_than_the_program_of_the_next() -> None:

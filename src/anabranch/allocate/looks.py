@@ -73,13 +73,13 @@ def is_easy(entry: Entry, ledger: Ledger) -> bool:
 
 
 def by_promise(entries: Sequence[Entry]) -> list[Entry]:
-    """The most promising first.
+    """The most promising first, those at which a look has found nothing after all others.
 
     Two orders take turns, since each is blind where the other sees: those proposed from where the mass is, of them the
     simplest; and those that would have the most mass if their mean likelihood were that of where they were proposed.
     """
     turns = zip(sorted(entries, key=_simplicity), sorted(entries, key=_likeliness), strict=True)
-    return list(dict.fromkeys(itertools.chain.from_iterable(turns)))
+    return sorted(dict.fromkeys(itertools.chain.from_iterable(turns)), key=lambda entry: entry.visits)
 
 
 def _simplicity(entry: Entry) -> tuple[float, ...]:

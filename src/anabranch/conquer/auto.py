@@ -131,6 +131,8 @@ class Auto:
         if state.state is None:
             before = target.evaluations
             state = replace(state, state=self._begun(target, state, rng, left))
+            if state.method in (GLANCE, PARTICLES) and state.state.failed:
+                return state
             left = max(left - (target.evaluations - before), 100)
             left = min(left, _GLANCE_DRAWS) if state.method == GLANCE else left
         return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
