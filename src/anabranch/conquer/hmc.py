@@ -31,7 +31,8 @@ from anabranch import errors
 from anabranch.conquer.bridge import Side, crossed
 from anabranch.conquer.chains import chain_ess, split_r_hat
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.population import check_gradient, climbed, spread_of
+from anabranch.conquer.population import climbed, spread_of
+from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import root_of
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Path

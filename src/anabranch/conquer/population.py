@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from anabranch import errors
 from anabranch.conquer.ascent import climb
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.target import Target
 
-__all__ = ["broad", "check_gradient", "climbed", "spread_of", "spread_out"]
+__all__ = ["broad", "climbed", "spread_of", "spread_out"]
 
 _STEPS = 40
 _STARTS, _CLIMBS = 32, 60
 """Points of the prior from which methods with gradients begin, and steps of the climb from each."""
-
-
-def check_gradient(target: Target, name: str) -> None:
-    """Raise `StrategyCannotRun`, with the name of the strategy, unless there is a gradient in every coordinate."""
-    if target.dim == 0:
-        reason, other = "has no coordinates", "Enumerate"
-    elif target.discrete.any():
-        reason, other = "has discrete coordinates", "SMC or RandomWalk"
-    elif not target.has_gradient:
-        reason, other = "has no gradient", "SMC or RandomWalk"
-    else:
-        return
-    raise errors.StrategyCannotRun(
-        f"{name}: the path ({target.path.description}) {reason}", remedy=f"Use {other} for this path, or Auto"
-    )
 
 
 def spread_out(target: Target, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The protocol of a local strategy: how inference runs on one path."""
+"""The protocol of a local strategy: how inference runs on one path; and what those that follow gradients need."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["Strategy"]
+__all__ = ["Strategy", "check_gradient"]
 
 
 class Strategy(Protocol):
@@ -26,3 +27,18 @@ class Strategy(Protocol):
 
     def estimate(self, target: Target, state: Any) -> Estimate:
         """What is known by now. Costs no evaluation of the density."""
+
+
+def check_gradient(target: Target, name: str) -> None:
+    """Raise `StrategyCannotRun`, with the name of the strategy, unless there is a gradient in every coordinate."""
+    if target.dim == 0:
+        reason, other = "has no coordinates", "Enumerate"
+    elif target.discrete.any():
+        reason, other = "has discrete coordinates", "SMC or RandomWalk"
+    elif not target.has_gradient:
+        reason, other = "has no gradient", "SMC or RandomWalk"
+    else:
+        return
+    raise errors.StrategyCannotRun(
+        f"{name}: the path ({target.path.description}) {reason}", remedy=f"Use {other} for this path, or Auto"
+    )

@@ -31,7 +31,8 @@ from typing import Literal
 import numpy as np
 
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.population import check_gradient, climbed
+from anabranch.conquer.population import climbed
+from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 
