@@ -1,26 +1,43 @@
-"""When inference stops."""
+"""When inference stops, and how what is at work learns of it.
+
+A run has a budget of evaluations, a time, and an error that is small enough. Work that takes long calls `checkpoint`
+inside its loops, wherever it is: it raises `LimitReached` once the time of the run is over or the run was interrupted.
+Which run that is comes from the context (`enforced`), so that loops deep inside need no argument for it, and two runs
+in two threads do not see each other.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-__all__ = ["Limits"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "enforced"]
+
+
+class LimitReached(BaseException):
+    """A limit of the run ended the work under way. Not an `Exception`: neither the program nor a handler of errors
+    must take it for one."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """A budget of evaluations, a time in seconds, and an error that is small enough; whichever comes first.
 
-    An evaluation is one point at which the density of a path was computed, with or without its gradient.
+    An evaluation is one point at which the density of a path was computed, with or without its gradient. `cancelled`
+    is set when the user interrupts the run.
     """
 
     budget: int = 1_000_000
     seconds: float | None = None
     tolerance: float | None = 0.005
     started: float = field(default_factory=time.monotonic, compare=False)
+    cancelled: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int | np.integer) or self.budget < 1:
@@ -40,6 +57,15 @@ class Limits:
         """Whether there was a time, and it is over."""
         return self.seconds is not None and self.elapsed >= self.seconds
 
+    def within(self, share: float) -> Limits:
+        """The same run with this share of its time."""
+        return self if self.seconds is None else replace(self, seconds=share * self.seconds)
+
+    def check(self) -> None:
+        """Raise `LimitReached` if the time is over or the run was interrupted."""
+        if self.cancelled.is_set() or self.time_is_over:
+            raise LimitReached
+
     def exceeded(self, evaluations: int) -> str:
         """Why to stop, as a sentence, or nothing."""
         if evaluations >= self.budget:
@@ -47,3 +73,23 @@ class Limits:
         if self.time_is_over:
             return f"The {self.seconds:g} seconds are over."
         return ""
+
+
+_enforced: ContextVar[Limits | None] = ContextVar("anabranch_limits", default=None)
+
+
+@contextmanager
+def enforced(limits: Limits | None) -> Iterator[None]:
+    """Within this, `checkpoint` asks these limits; None: no limits."""
+    token = _enforced.set(limits)
+    try:
+        yield
+    finally:
+        _enforced.reset(token)
+
+
+def checkpoint() -> None:
+    """Raise `LimitReached` if the run that this belongs to must end now."""
+    limits = _enforced.get()
+    if limits is not None:
+        limits.check()
