@@ -42,8 +42,8 @@ def test_a_path_is_compiled_once_whatever_the_number_of_points():
         assert path.evaluate(points).log_density.shape == (n,)
         for inverse_temperature in (0.0, 0.5, 1.0):
             assert path.differentiate(points, inverse_temperature)[1].shape == (n, 3)
-    assert path._backend._function._cache_size() == 1
-    assert path._backend._gradient._cache_size() == 1
+    assert path._backend._function.compilations == 1
+    assert path._backend._gradient.compilations == 1
 
 
 def test_the_more_a_point_takes_the_smaller_is_a_block():

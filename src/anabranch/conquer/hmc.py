@@ -37,7 +37,7 @@ from anabranch.conquer.student import root_of
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Path
 from anabranch.divide.callable import log_density_function
-from anabranch.divide.internals import inside
+from anabranch.divide.dispatch import Jitted
 
 __all__ = ["HMC", "NUTS", "ChainState"]
 
@@ -328,7 +328,7 @@ def _block_function(strategy: Chains, log_density: LogDensity) -> Callable[..., 
         (_, averaging), told = jax.lax.scan(step, (states, averaging), keys)
         return averaging, Transitions(*(jnp.swapaxes(each, 0, 1) for each in told))
 
-    return jax.jit(block)
+    return Jitted(block)
 
 
 @dataclass(frozen=True)
@@ -344,8 +344,7 @@ class _Runner:
     ) -> tuple[ChainState, np.ndarray, Transitions]:
         positions = np.linalg.solve(state.root, state.positions.T).T
         seed = self.rng.integers(2**32, dtype=np.uint32)
-        with inside():
-            averaging, told = jax.device_get(self.block(seed, positions, state.root, averaging, adapting))
+        averaging, told = self.block(seed, positions, state.root, averaging, adapting)
         told = told._replace(position=told.position @ state.root.T)
         cast(PathTarget, self.target).evaluations += int(told.leapfrogs.sum()) + len(positions)
         return replace(state, positions=told.position[:, -1]), averaging, told

@@ -8,7 +8,7 @@ the steps would fall out of the processor's cache, and where a few points should
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +18,11 @@ import numpy as np
 from jax.extend import core
 
 from anabranch.divide.density import Density
+from anabranch.divide.dispatch import Jitted
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Equation
-from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording
+from anabranch.limits import checkpoint
 
 __all__ = ["Compiled", "in_blocks"]
 
@@ -98,14 +99,14 @@ class Compiled:
         return min(max(1 << fitting.bit_length() >> 1, SMALLEST_BLOCK), LARGEST_BLOCK)
 
     @cached_property
-    def _function(self) -> Callable[..., Any]:
+    def _function(self) -> Jitted:
         def at_point(point: Any) -> tuple[Any, ...]:
             return _chosen([density.traced(point) for density in self.densities], jnp)
 
-        return jax.jit(jax.vmap(at_point))
+        return Jitted(jax.vmap(at_point))
 
     @cached_property
-    def _gradient(self) -> Callable[..., Any]:
+    def _gradient(self) -> Jitted:
         def of_density(density: Density, point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
             def tempered(point: Any) -> tuple[Any, Any]:
                 prior, likelihood, jacobian, holds = density.traced(point)
@@ -119,19 +120,19 @@ class Compiled:
             *values, gradient, holds = _chosen(parts, jnp)
             return (*values, holds, gradient)
 
-        return jax.jit(jax.vmap(at_point, in_axes=(0, None)))
+        return Jitted(jax.vmap(at_point, in_axes=(0, None)))
 
 
-def in_blocks(function: Callable[..., Any], size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
+def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
     """The arrays that a compiled function over blocks of this size gives for the points, whatever their number."""
     n, blocks = len(points), []
-    with inside():
-        for start in range(0, max(n, 1), size):
-            block = points[start : start + size]
-            if len(block) < size:
-                block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
-            blocks.append(function(block, *args))
-        return [np.concatenate([np.asarray(part) for part in column])[:n] for column in zip(*blocks, strict=True)]
+    for start in range(0, max(n, 1), size):
+        checkpoint()
+        block = points[start : start + size]
+        if len(block) < size:
+            block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
+        blocks.append(function(block, *args))
+    return [np.concatenate(column)[:n] for column in zip(*blocks, strict=True)]
 
 
 def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:

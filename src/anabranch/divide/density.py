@@ -24,6 +24,7 @@ from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.packing import Lanes, plan
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.terms import summed
+from anabranch.limits import checkpoint
 
 __all__ = ["Coordinates", "Density", "lanes_of_values"]
 
@@ -75,6 +76,7 @@ class Density:
     def _add_coordinates(self) -> Iterator[Any]:
         """Record the way from a point to the values of the sites; the terms of its log Jacobian come out."""
         for site in self.recording.sites:
+            checkpoint()
             node = site.value.node
             assert node is not None
             if site.fixed is not None:

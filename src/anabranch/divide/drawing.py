@@ -20,6 +20,8 @@ from numpy.random import Generator
 from numpyro.distributions import conjugate, discrete, transforms, truncated
 from scipy import special
 
+from anabranch.divide.dispatch import one_call
+
 __all__ = ["draw"]
 
 Array = np.ndarray
@@ -308,7 +310,7 @@ def _sample_with_jax(d: dist.Distribution, rng: Generator, n: int, shape: Shape)
     rows = tuple(leaf[0] if axis is None else leaf[row] for leaf, axis in zip(leaves, axes, strict=True))
     static: dict[str, Any] = {"structure": structure, "axes": axes, "shape": shape, "n": padded}
     seed = int(rng.integers(2**63))
-    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+    with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
         try:
             try:
                 sample = np.asarray(_sample_rows_compiled(seed, rows, **static))

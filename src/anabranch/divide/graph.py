@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from anabranch.divide import host
+from anabranch.limits import checkpoint
 
 __all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate", "with_batch_axis"]
 
@@ -130,6 +131,7 @@ class Graph:
 def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
     """Apply equations on the host. Every array has the batch as its first axis, of length one where it is constant."""
     for step in steps:
+        checkpoint()
         values = [env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
         env.update(zip(step.outputs, host.apply(step.primitive, step.params, values), strict=True))
 

@@ -35,6 +35,7 @@ from jax._src.numpy import indexing
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from anabranch.divide import host
+from anabranch.divide.dispatch import one_call
 from anabranch.divide.graph import Graph, Node
 
 __all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "as_input", "inside", "is_key"]
@@ -396,8 +397,8 @@ class PathTrace(core.Trace):
     ) -> Any:
         """Compute now. On the host where there is a rule, for XLA would compile each primitive for each shape."""
         if not host.supports(primitive, params) or any(map(_belongs_to_jax, inputs)):
-            with core.set_current_trace(core.eval_trace):
-                return primitive.bind(*inputs, **params)
+            with core.set_current_trace(core.eval_trace), one_call():
+                return jax.block_until_ready(primitive.bind(*inputs, **params))
         values = host.apply(primitive, params, [np.asarray(x)[None] for x in inputs])
         if primitive.name == "jit":
             weak = [aval.weak_type for aval in params["jaxpr"].out_avals]
@@ -502,6 +503,6 @@ def is_key(value: Any) -> bool:
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """Compute concretely, in double precision, whatever trace is current."""
-    with jax.enable_x64(True), core.set_current_trace(core.eval_trace):
+    """Compute concretely, in double precision, whatever trace is current, while no other thread does."""
+    with jax.enable_x64(True), core.set_current_trace(core.eval_trace), one_call():
         yield

@@ -26,6 +26,7 @@ from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
+from anabranch.limits import checkpoint
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
@@ -164,6 +165,7 @@ class Recorder(Messenger):
 
     def _claim(self, name: str, place: str) -> None:
         """Take an address, once in an execution, and outside every transformation."""
+        checkpoint()
         if not self.recording.trace.is_current():
             raise errors.SiteInsideTransformation(
                 "it is inside a JAX transformation (jit, vmap, grad, scan, cond), which runs its function once for "
@@ -298,6 +300,7 @@ class Recorder(Messenger):
 
     def _bound_questions(self) -> None:
         """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
+        checkpoint()
         self._questions += 1
         if self._questions > max(_FEWEST_QUESTIONS, _QUESTIONS_PER_SITE * self.program.max_sites):
             raise errors.EndlessProgram(

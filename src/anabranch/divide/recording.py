@@ -16,6 +16,7 @@ from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
+from anabranch.limits import checkpoint
 
 __all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
 
@@ -206,6 +207,7 @@ class Recording:
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
         if site.index not in self._log_probs:
+            checkpoint()
             plain = site.scale is None and site.sampled_from is site.distribution
             constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
             if constant is None:
@@ -242,6 +244,7 @@ class Recording:
         """The log density of an observation, as a traced scalar."""
         o = observation
         if o.traced is None:
+            checkpoint()
             with self.trace.current():
                 o.traced = log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
         return o.traced

@@ -8,7 +8,7 @@ counting alone, and not of time, so that the same seed gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from anabranch.divide.compiled import in_blocks
 from anabranch.divide.density import lanes_of_values
+from anabranch.divide.dispatch import Jitted
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import as_input
 from anabranch.divide.packing import plan
@@ -76,10 +77,10 @@ class Scorer:
         return log_probs, log_likelihood
 
     @cached_property
-    def _compiled(self) -> Callable[..., Any]:
+    def _compiled(self) -> Jitted:
         def at(row: Any) -> tuple[Any, Any]:
             lanes = lanes_of_values(self.recording, row)
             lanes.run(plan(self.graph, self._steps))
             return lanes.stacked(self.log_probs), lanes.total(self.log_likelihoods)
 
-        return jax.jit(jax.vmap(at))
+        return Jitted(jax.vmap(at))

@@ -21,6 +21,7 @@ from anabranch.divide.fitting import can_have, moved
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
+from anabranch.limits import checkpoint
 
 __all__ = ["Batch", "Given", "GivenKey", "Proposal", "stable_hash"]
 
@@ -103,6 +104,7 @@ class Batch:
         return out
 
     def _take_step(self, step: Any) -> None:
+        checkpoint()
         inputs = [self.env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
         if isinstance(step, Site):
             self.env[step.outputs[0]] = self.draw(step, inputs)

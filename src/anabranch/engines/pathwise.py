@@ -19,7 +19,7 @@ makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,7 @@ from jax.scipy.linalg import solve_triangular
 from anabranch import errors
 from anabranch.divide import Path
 from anabranch.divide.compiled import in_blocks
+from anabranch.divide.dispatch import Jitted
 from anabranch.divide.graph import Node, Step, alias
 from anabranch.divide.internals import as_input
 from anabranch.divide.packing import Lanes, plan
@@ -119,9 +120,9 @@ class _Pair:
         return drawn.node
 
     @cached_property
-    def _compiled(self) -> Callable[..., Any]:
+    def _compiled(self) -> Jitted:
         derivative = jax.grad(self._objective, argnums=1)
-        return jax.jit(jax.vmap(lambda row, phi: (derivative(row, phi),), in_axes=(0, None)))
+        return Jitted(jax.vmap(lambda row, phi: (derivative(row, phi),), in_axes=(0, None)))
 
     def _objective(self, row: Any, phi: Any) -> Any:
         shapes = [site.shape for site in self.parameters.values()]

@@ -11,7 +11,6 @@ coordinates, x(u) the values and J_s = |dx_s/du_s|, the ratios of `single_site.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 
 from anabranch.divide import Path
 from anabranch.divide.density import Density
-from anabranch.divide.internals import inside
+from anabranch.divide.dispatch import Jitted
 from anabranch.divide.support import independent_sites, supports_are_constant
 
 __all__ = ["Moves", "Stretch", "Within", "sites_within"]
@@ -110,17 +109,16 @@ class Within:
             out[:time, :number] = array[:, rows]
             return out
 
-        with inside():
-            usable, points, log_density, *last = self._loop(
-                np.pad(values[rows], [(0, self.block - number), (0, 0)], mode="edge"),
-                np.pad(lengths[rows], (0, self.block - number)),
-                *map(padded, (moves.chosen, moves.from_prior, moves.numbers, moves.log_uniforms)),
-            )
-        history = [np.asarray(each)[:time, :number] for each in (points, log_density)]
-        return [np.asarray(usable)[:number], *history, *(np.asarray(each)[:number] for each in last)]
+        usable, points, log_density, *last = self._loop(
+            np.pad(values[rows], [(0, self.block - number), (0, 0)], mode="edge"),
+            np.pad(lengths[rows], (0, self.block - number)),
+            *map(padded, (moves.chosen, moves.from_prior, moves.numbers, moves.log_uniforms)),
+        )
+        history = [each[:time, :number] for each in (points, log_density)]
+        return [usable[:number], *history, *(each[:number] for each in last)]
 
     @cached_property
-    def _loop(self) -> Callable[..., Any]:
+    def _loop(self) -> Jitted:
         mine = np.zeros((len(self.moved), self.path.dim), bool)
         for row, site in enumerate(self.moved):
             mine[row, site.columns] = True
@@ -154,7 +152,7 @@ class Within:
             _, state, points, log_densities = jax.lax.fori_loop(0, jnp.max(lengths), step, (point, state, *empty))
             return usable, points, log_densities, state[0], state[1], state[3]
 
-        return jax.jit(advance)
+        return Jitted(advance)
 
 
 def _log_density(parts: Any) -> Any:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from anabranch.divide.dispatch import one_call
 from anabranch.divide.host import elementwise, indexing, linear, shapes
 from anabranch.divide.host.elementwise import Array, Condition, Params, Rule, batch_size, spread
 
@@ -94,7 +95,7 @@ def _padded(array: Any, size: int) -> Any:
 def _apply_with_jax(primitive: core.Primitive, params: Params, args: Sequence[Any]) -> list[Any]:
     bind = partial(primitive.bind, **primitive.get_bind_params(dict(params)))
     batch = batch_size(args)
-    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+    with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
         if batch == 1:
             outputs = bind(*[a[0] for a in args])
         else:

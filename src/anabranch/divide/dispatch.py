@@ -1,0 +1,91 @@
+"""Compiled code runs one call at a time in a process; it is compiled in parallel.
+
+Two threads that each call a compiled function with batched Cholesky factorisations or triangular solves block each
+other for ever in XLA's thread pool where that has two threads, one for each core (seen with jax 0.10.2, in twelve lines
+without any code of ours; neither asynchronous dispatch nor Eigen's threads make a difference). Which functions are safe
+is not known, so none run at the same time. On two cores this costs little, for most of the time of a run is compiling,
+which takes no lock, and work in NumPy: the paper's programs take as long as before (see `benchmarks/limits.py`).
+Workers that are processes would each compile and import everything again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from anabranch.limits import checkpoint
+
+__all__ = ["Jitted", "is_compiling", "one_call"]
+
+_RUNNING = threading.RLock()
+_compiling: set[int] = set()  # threads, by number
+_PATIENCE = 0.1
+"""Seconds of waiting for the lock after which the limits of the run are asked."""
+
+
+@contextmanager
+def one_call() -> Iterator[None]:
+    """Within this, no other thread runs compiled code. Whoever computes with jax must be inside."""
+    while not _RUNNING.acquire(timeout=_PATIENCE):
+        checkpoint()
+    try:
+        yield
+    finally:
+        _RUNNING.release()
+
+
+def is_compiling(thread: int) -> bool:
+    """Whether a thread is in the middle of a compilation, which nothing can end."""
+    return thread in _compiling
+
+
+@contextmanager
+def _compilation() -> Iterator[None]:
+    """Within this, functions are compiled in double precision, whatever trace is current."""
+    _compiling.add(threading.get_ident())
+    try:
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            yield
+    finally:
+        _compiling.discard(threading.get_ident())
+
+
+class Jitted:
+    """A function of arrays under `jax.jit`, compiled in double precision once for each combination of their shapes.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> square = Jitted(lambda x: (jnp.sum(x**2),))
+        >>> [float(part) for part in square(np.arange(4.0))]
+        [14.0]
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = jax.jit(function)
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *arrays: Any) -> Any:
+        """The results, as a tree of NumPy arrays."""
+        compiled = self.compiled_for(*arrays)
+        with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
+            return jax.device_get(compiled(*map(np.asarray, arrays)))
+
+    @property
+    def compilations(self) -> int:
+        """How often the function was compiled."""
+        return len(self._compiled)
+
+    def compiled_for(self, *arrays: Any) -> Callable[..., Any]:
+        """The function as compiled for arrays like these; arguments may be numbers."""
+        key = tuple((np.shape(array), np.asarray(array).dtype) for array in arrays)
+        with self._lock:
+            if key not in self._compiled:
+                with _compilation():
+                    self._compiled[key] = self._function.lower(*map(np.asarray, arrays)).compile()
+            return self._compiled[key]
