@@ -12,7 +12,7 @@ import numpy as np
 
 from anabranch.combine import Posterior
 from anabranch.dcc import DCC
-from anabranch.divide import Division, find_paths
+from anabranch.divide import Division, divide
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress, make_progress
 
@@ -22,12 +22,8 @@ __all__ = ["Engine", "infer"]
 class Engine(Protocol):
     """What runs inference on a program: `DCC`, or one of `anabranch.engines`."""
 
-    @property
-    def executions(self) -> int:
-        """How often to execute the program from its prior, to begin with."""
-
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
-        """Infer, until a limit is reached."""
+        """Infer, until a limit is reached, on a program of which nothing is known yet."""
 
 
 def infer(
@@ -82,9 +78,7 @@ def infer(
         raise ValueError(f"seed must be a whole number, not negative; got {seed!r}")
     seed = int(seed)
     with make_progress(progress) as display:
-        division = find_paths(
-            program, *args, executions=engine.executions, seed=seed, split=split, max_sites=max_sites, **kwargs
-        )
+        division = divide(program, args, kwargs, split, max_sites)
         return engine.run(division, limits, seed, workers, display)
 
 

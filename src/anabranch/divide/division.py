@@ -21,7 +21,7 @@ from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Batch, Given, stable_hash
 from anabranch.divide.tree import Arrival, Part, Scores, Tree
 
-__all__ = ["Division", "Executions", "Restarted", "find_paths"]
+__all__ = ["Division", "Executions", "Restarted", "divide", "find_paths"]
 
 logger = logging.getLogger("anabranch")
 
@@ -86,12 +86,25 @@ def find_paths(
         >>> division.paths[0].description, division.paths[0].prior_probability
         ('again0 = 0', 0.5)
     """
-    if not callable(program):
-        raise TypeError(f"program must be a function; got {type(program).__name__}")
     if not isinstance(seed, int | np.integer):
         raise TypeError(f"seed must be an integer; got {type(seed).__name__}")
     if executions < 1:
         raise ValueError(f"executions must be at least 1; got {executions}")
+    division = divide(program, args, kwargs, split, max_sites)
+    division.explore(executions, seed)
+    return division
+
+
+def divide(
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    split: Mapping[str, bool] | Iterable[str] = (),
+    max_sites: int = 10_000,
+) -> Division:
+    """A program of which nothing is known yet; the arguments are those of `find_paths`."""
+    if not callable(program):
+        raise TypeError(f"program must be a function; got {type(program).__name__}")
     if max_sites < 1:
         raise ValueError(f"max_sites must be at least 1; got {max_sites}")
     if isinstance(split, str):
@@ -99,9 +112,7 @@ def find_paths(
     choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
     # Copies of the data: the user may go on to change it.
     args, kwargs = with_arrays(args, np.ndarray.copy), with_arrays(kwargs, np.ndarray.copy)
-    division = Division(Program(program, args, kwargs, choice, max_sites))
-    division.explore(executions, seed)
-    return division
+    return Division(Program(program, args, kwargs, choice, max_sites))
 
 
 class Division:
@@ -195,11 +206,13 @@ class Division:
         """
         seed = self._next_seed() if seed is None else seed
         fresh = all(seed != sent for _, sent in self._sent)
-        found = self._send(executions, seed, Given(), count=fresh)
-        if fresh:
-            self._sent.append((executions, seed))
-            self._caught_up += 1
-        return found
+        try:
+            return self._send(executions, seed, Given(), count=fresh)
+        finally:
+            # Also where a limit ended it: those that came to an end by then have counted.
+            if fresh:
+                self._sent.append((executions, seed))
+                self._caught_up += 1
 
     def _next_seed(self) -> int:
         """Not the number after the last: a run with the next seed would make the same executions."""

@@ -26,6 +26,7 @@ from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.replay import Script, not_a_function
 from anabranch.divide.scoring import Scorer
 from anabranch.divide.simulate import Batch, Given, stable_hash
+from anabranch.limits import LimitReached, checkpoint
 
 __all__ = ["Arrival", "Part", "Scores", "Tree"]
 
@@ -114,17 +115,24 @@ class Tree:
         """Send batches on from where they are: to the end, or to the first question after `until` observations."""
         arrivals: list[Arrival] = []
         waiting = list(parts)
-        while waiting:
-            fork, batch = waiting.pop()
-            fork.visits += len(batch) if count else 0
-            if fork.unexplored:
-                fork, batch = self._run(fork, batch, waiting, count, until)
-            if fork.interpreted:
-                arrivals.extend(self._interpret(fork, batch, count))
-            elif fork.question is not None and fork.observed < until:
-                self._split(fork, batch, waiting, count)
-            else:
-                arrivals.append(Arrival(fork, batch))
+        try:
+            while waiting:
+                checkpoint()
+                fork, batch = waiting.pop()
+                fork.visits += len(batch) if count else 0
+                if fork.unexplored:
+                    fork, batch = self._run(fork, batch, waiting, count, until)
+                if fork.interpreted:
+                    arrivals.extend(self._interpret(fork, batch, count))
+                elif fork.question is not None and fork.observed < until:
+                    self._split(fork, batch, waiting, count)
+                else:
+                    arrivals.append(Arrival(fork, batch))
+        except LimitReached:
+            # They were on their way: what they would have found is a part of the prior that was not.
+            for fork, batch in waiting:
+                fork.visits += len(batch) if count else 0
+            raise
         return arrivals
 
     def _run(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool, until: float) -> tuple[Fork, Batch]:
