@@ -12,7 +12,6 @@ The loop itself is in `search`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +22,7 @@ from anabranch.divide import Division
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress
 from anabranch.search import Search
+from anabranch.workers import Workers, one_blas_thread
 
 __all__ = ["DCC"]
 
@@ -124,9 +124,8 @@ class DCC:
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Find paths, solve them, and join the answers, until a limit is reached."""
         search = Search(self, division, limits, seed, progress)
-        with ThreadPoolExecutor(workers, thread_name_prefix="anabranch") as pool:
-            stopped = search.go(pool)
-        return search.posterior(stopped)
+        with one_blas_thread(), Workers(workers, limits) as pool:
+            return search.posterior(search.go(pool))
 
 
 def _check_kind(name: str, given: Any, functions: Sequence[str], example: str) -> None:

@@ -10,24 +10,26 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from anabranch import errors
 from anabranch.allocate import Arm, Entry, Ledger
-from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
+from anabranch.allocate.looks import HEAVY, MANY, MARGIN, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
 from anabranch.combine import Posterior, Run, Solution
+from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.history import History
-from anabranch.conquer import Estimate
+from anabranch.conquer import Estimate, Target
 from anabranch.conquer.auto import GLANCE_BELOW, GLANCE_DIM
 from anabranch.conquer.marginal import sum_out
-from anabranch.divide import Division
+from anabranch.conquer.prior_sampling import prior_estimate
+from anabranch.divide import Division, Executions
 from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
-from anabranch.limits import Limits
+from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.report.progress import Progress, Status
+from anabranch.workers import Workers
 
 if TYPE_CHECKING:
     from anabranch.dcc import DCC
@@ -50,6 +52,27 @@ _IN_VAIN = 8
 """First looks, and a tenth of the paths that may matter at least, that found nothing before there are fewer of them."""
 _SEARCHES = 10
 """Rounds of proposals from the paths with mass before the answer counts as settled."""
+_EXPLORING = 0.3
+"""The share of the time that executions from the prior may take."""
+_SLACK = 2.0
+"""By which factor a visit may exceed the evaluations it is meant to take, before it is ended."""
+_SPENT = 0.01
+"""The share of the budget that is not worth another round."""
+_SKETCH, _SKETCH_BELOW = 16, 1_000
+"""Prior draws of a sketch, and evaluations for each path below which one is made in case that nothing better comes."""
+_DOUBTED = 0.1
+"""Possible mass of a path that its diagnostics do not vouch for, relative to the tolerance, from which on it gets
+another visit."""
+_DOUBT_SHARE, _DOUBT_MOST = 4, 200_000
+"""One in so many of the evaluations go to such paths, and to one of them at most so many."""
+
+
+class Task(NamedTuple):
+    """A visit: the path, the evaluations it is meant to take, and those at which it is ended."""
+
+    entry: Entry
+    evaluations: int
+    most: int
 
 
 class Search:
@@ -62,40 +85,73 @@ class Search:
         self.rounds = self.looked = 0
         self.history = History()
         self.gains: list[float] = []  # by how much each first look raised log Ẑ
+        self.unseen: dict[Entry, float] = {}  # at the end: the paths not visited, and what they may have
         self.active = settings.active
-        self.explore()
 
-    def go(self, pool: ThreadPoolExecutor) -> str:
+    def go(self, workers: Workers) -> str:
         """Rounds, until there is a reason to stop, which is returned."""
         try:
-            while True:
-                chosen = self.choose()
-                if not chosen:
-                    given_up = ", was given up" if any(entry.gave_up for entry in self.ledger) else ""
-                    return f"Nothing was left to do: every path found is solved exactly{given_up} or has no mass."
-                self.conquer(chosen, pool)
-                self.discover([entry for entry, _ in chosen])
-                self.rounds += 1
-                self.show()
-                if reason := self.limits.exceeded(self.ledger.evaluations) or self.is_settled():
-                    return reason
+            with enforced(self.limits):
+                self.explore()
+                self.sketch(workers)
+                return self.rounds_until_stopped(workers)
+        except LimitReached:
+            reason = self.limits.exceeded(0)
         except KeyboardInterrupt:
-            if not self.ledger.solved:
-                raise
-            return "It was interrupted; what had been computed by then is kept."
+            self.limits.cancelled.set()
+            reason = ""
+        if not self.ledger.solved:
+            if self.limits.cancelled.is_set():
+                raise KeyboardInterrupt
+            raise self.too_little_time()
+        return reason or "It was interrupted; what had been computed by then is kept."
+
+    def rounds_until_stopped(self, workers: Workers) -> str:
+        while True:
+            if reason := self.spent():
+                return reason
+            chosen = self.choose()
+            if not chosen:
+                given_up = ", was given up" if any(entry.gave_up for entry in self.ledger) else ""
+                return f"Nothing was left to do: every path found is solved exactly{given_up} or has no mass."
+            self.conquer(chosen, workers)
+            self.limits.check()
+            self.discover([task.entry for task in chosen])
+            self.rounds += 1
+            self.show()
+            if reason := self.spent() or self.is_settled():
+                return reason
+
+    def spent(self) -> str:
+        """Why no other round can begin, or nothing: what is left of the budget is not worth one."""
+        return self.limits.exceeded(self.ledger.evaluations + (int(_SPENT * self.limits.budget) if self.rounds else 0))
+
+    def too_little_time(self) -> errors.LimitTooSmall:
+        """The error for a run that ends before any path has an estimate."""
+        found = f"{len(self.ledger)} paths were found, and none of them" if len(self.ledger) else "no path"
+        return errors.LimitTooSmall(
+            f"the {self.limits.seconds:g} seconds were over when {found} had an estimate",
+            where=self.division.where,
+            remedy="Give the run more seconds, or make one execution of the program cheaper: less data, a shorter loop, "
+            "jax.numpy in place of Python numbers",
+        )
 
     # Allocate ---------------------------------------------------------------------------------------------------
 
-    def choose(self) -> list[tuple[Entry, int]]:
+    def choose(self) -> list[Task]:
         """The paths of the next round, each with its evaluations: first looks before anything else."""
         evidence = {key: entry.log_evidence for key, entry in self.ledger.entries.items() if entry.visits}
         self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
         left = max(self.limits.budget - self.ledger.evaluations, 1)
         if fresh := self.to_look_at():
             # Half a round: the sooner the mass is found, the less is spent where there is none.
-            fresh = fresh[: max(self.settings.allocations // 2, len(fresh) // 50, 1)]
-            share = min(self.settings.first_share or self.first_share(), max(left // len(fresh), 1))
-            return [(entry, self.first_look(entry, share)) for entry in fresh]
+            waiting, fresh = len(fresh), fresh[: max(self.settings.allocations // 2, len(fresh) // 50, 1)]
+            share = self.settings.first_share or self.first_share()
+            most = max(left // waiting, min(left // len(fresh), int(_SLACK * share)))
+            return [Task(entry, self.first_look(entry, min(share, most)), most) for entry in fresh]
+        if doubted := self.doubted()[: self.settings.allocations // 2]:
+            share = min(_ENOUGH, self.doubt_most(len(doubted)), max(int(left / _SLACK / len(doubted)), 1))
+            return [Task(entry, share, int(_SLACK * share)) for entry in doubted]
         weights, total = self.ledger.weights(), self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
         hasty = set(self.hasty(weights))
@@ -103,11 +159,35 @@ class Search:
         times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
         # Where many paths share the mass, each gets less at a time.
         share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
-        share = min(share, max(left // max(times.total(), 1), 1))
-        return [
-            (entry, min(count * share, self.needed(entry, weights[entry.path.signature], entry in hasty)))
-            for entry, count in ((entries[i], count) for i, count in times.items())
-        ]
+        share = min(share, max(int(left / _SLACK / max(times.total(), 1)), 1))
+        tasks = []
+        for entry, count in ((entries[i], count) for i, count in times.items()):
+            evaluations = min(count * share, self.needed(entry, weights[entry.path.signature], entry in hasty))
+            tasks.append(Task(entry, evaluations, int(_SLACK * count * share)))
+        return tasks
+
+    def doubted(self) -> list[Entry]:
+        """The paths that may have mass although their estimates say that they have little or none.
+
+        The diagnostics of a visit (effective draws, Pareto k) say when its estimate cannot be trusted. Such a path is
+        not negligible until it was looked at properly: it gets visits, up to a share of the budget.
+        """
+        tolerance = self.limits.tolerance or 0.005
+        if not self.settings.thrifty or not np.isfinite(self.ledger.log_evidence):
+            return []
+        least = self.ledger.log_evidence + np.log(_DOUBTED * tolerance)
+        doubted = [each for each in self.ledger if each.visits and self.is_doubtful(each) and each.log_possible > least]
+        most = self.doubt_most(len(doubted))
+        return sorted((each for each in doubted if each.target.evaluations < most), key=lambda each: -each.log_possible)
+
+    def doubt_most(self, number: int) -> int:
+        """Evaluations that each of so many doubted paths may have had."""
+        return int(min(self.limits.budget / (_DOUBT_SHARE * max(number, 1)), _DOUBT_MOST))
+
+    @staticmethod
+    def is_doubtful(entry: Entry) -> bool:
+        """Whether the path has an estimate that its own diagnostics do not vouch for."""
+        return entry.estimate is not None and not entry.gave_up and not entry.estimate.is_trusted
 
     def first_share(self) -> int:
         """Half of the budget for all first looks together; but where the paths are not many, enough to find modes."""
@@ -170,13 +250,33 @@ class Search:
 
     # Conquer ----------------------------------------------------------------------------------------------------
 
-    def conquer(self, chosen: Sequence[tuple[Entry, int]], pool: ThreadPoolExecutor) -> None:
+    def sketch(self, workers: Workers) -> None:
+        """Estimate each path coarsely, where a limit may leave nothing for anything better."""
+        if self.limits.seconds is None and self.limits.budget > _SKETCH_BELOW * len(self.ledger):
+            return
+        entries = by_promise(list(self.ledger))[: max(self.limits.budget // (4 * _SKETCH), 1)]
+        for entry, estimate in zip(entries, workers.map(self.sketched, entries), strict=True):
+            entry.estimate = estimate
+        self.limits.check()
+
+    def sketched(self, entry: Entry) -> Estimate | None:
+        """The estimate from a few prior draws; nothing where that fails, which the visits will speak of."""
+        rng = np.random.default_rng((self.seed, 1 + entry.number, 0, 5))
+        entry.target.allow(4 * _SKETCH)
+        try:
+            with np.errstate(all="ignore"):
+                estimate = prior_estimate(entry.target, _SKETCH, rng)
+        except Exception:
+            return None
+        return estimate if estimate.log_evidence > -np.inf else None
+
+    def conquer(self, chosen: Sequence[Task], workers: Workers) -> None:
         """Spend the evaluations, on all the chosen paths at once."""
         before = self.ledger.log_evidence
-        looks = all(is_unknown(entry, self.ledger) for entry, _ in chosen)
-        spent, evaluations = [entry.target.evaluations for entry, _ in chosen], self.ledger.evaluations
-        outcomes = pool.map(self.visit, *zip(*chosen, strict=True))
-        for (entry, _), outcome, earlier in zip(chosen, outcomes, spent, strict=True):
+        looks = all(is_unknown(task.entry, self.ledger) for task in chosen)
+        spent, evaluations = [task.entry.target.evaluations for task in chosen], self.ledger.evaluations
+        outcomes = workers.map(self.visit, chosen)
+        for (entry, _, _), outcome, earlier in zip(chosen, outcomes, spent, strict=True):
             if outcome is None:
                 continue
             entry.target, entry.state, entry.estimate, entry.gave_up = outcome
@@ -198,28 +298,53 @@ class Search:
         self.history.add(evaluations, self.ledger.log_evidence, entry.path.description, None,
                          entry.target.evaluations, entry.log_evidence)  # fmt: skip
 
-    def visit(self, entry: Entry, evaluations: int) -> tuple[Any, Any, Estimate, str] | None:
+    def visit(self, task: Task) -> tuple[Any, Any, Estimate, str] | None:
         """One allocation; nothing if the time is over. What goes wrong on one path must not lose what is known."""
-        if self.rounds and self.limits.time_is_over:
-            return None
-        if entry.path.interpreted:
-            evaluations = max(evaluations // _DEAR, 1)
+        self.limits.check()
+        entry, strategy, target, state = task.entry, self.settings.strategy, task.entry.target, task.entry.state
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits))
-        strategy, target, state = self.settings.strategy, entry.target, entry.state
+        target.allow(task.most)
         try:
             # Far from the mass, densities and their derivatives overflow: that is no news.
             with np.errstate(all="ignore"):
+                if state is None and self.settings.summed:
+                    target = sum_out(target, self.settings.summed)
+                evaluations = self.affordable(task, target)
                 if state is None:
-                    if self.settings.summed:
-                        target = sum_out(target, self.settings.summed)
                     state = strategy.start(target, rng)
                 state = strategy.advance(target, state, rng, evaluations)
-                return target, state, strategy.estimate(target, state), ""
+                return target, state, self.better(entry, strategy.estimate(target, state)), ""
+        except LimitReached:
+            kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
+            return target, entry.state, kept, ""
         except Exception as error:
             logger.warning("the path (%s) was given up: %s", entry.path.description, error)
             kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
             remark = f"It was given up: {error}"
             return target, state, replace(kept, remarks=(*kept.remarks, remark)), remark
+
+    @staticmethod
+    def better(entry: Entry, estimate: Estimate) -> Estimate:
+        """The estimate of a visit; where that came to nothing, the sketch that there was before."""
+        found_nothing = estimate.log_evidence == -np.inf and estimate.log_evidence_sd > 0
+        if found_nothing and not entry.visits and entry.estimate is not None:
+            return replace(entry.estimate, evaluations=estimate.evaluations, remarks=estimate.remarks)
+        return estimate
+
+    def affordable(self, task: Task, target: Target) -> int:
+        """The evaluations of a visit: more where a point takes several, fewer where the interpreter or the time asks.
+
+        Only with a time limit does this depend on the clock.
+        """
+        evaluations = task.evaluations if task.entry.visits else task.evaluations * target.cost
+        if task.entry.path.interpreted:
+            evaluations = evaluations // _DEAR
+        if self.limits.seconds is not None and target.seconds > 0:
+            rate = target.evaluations / target.seconds
+            waiting = sum(not entry.visits for entry in self.ledger) + 1
+            seconds = (self.limits.seconds - self.limits.elapsed) / (_SLACK * waiting)
+            evaluations = min(evaluations, max(int(rate * seconds), 2 * _SKETCH))
+        return max(min(evaluations, int(task.most / _SLACK)), 1)
 
     def check_some_solved(self) -> None:
         solved = self.ledger.solved
@@ -233,22 +358,32 @@ class Search:
 
     def explore(self) -> None:
         """Execute the program from its prior; and go on with it, for as long as that costs next to nothing."""
-        arrivals = self.division.explore(self.settings.executions, self.seed)
-        self.executions = self.settings.executions
+        arrivals = self.executed(self.settings.executions, self.seed)
         while self.executions < self.settings.most_executions and self.exploring_is_cheap():
             more = min(self.executions, self.settings.most_executions - self.executions)
-            arrivals += self.division.explore(more)
-            self.executions += more
+            arrivals += self.executed(more)
         self.ledger.update(self.division, arrivals)
         counts = counts_of(arrivals)
         self.active = self.active.proposed(counts)
         if self.settings.thrifty:
             self.admit(counts)
 
+    def executed(self, executions: int, seed: int | None = None) -> list[Executions]:
+        """Executions from the prior, in a part of the time; in all of it, while they have not found a single path."""
+        self.executions += executions
+        try:
+            with enforced(self.limits.within(_EXPLORING)):
+                return self.division.explore(executions, seed)
+        except LimitReached:
+            if len(self.division):
+                return []
+        return self.division.explore(executions, seed)
+
     def exploring_is_cheap(self) -> bool:
         """Whether few executions make the program's Python run."""
         interpreted = any(path.interpreted for path in self.division.by_signature.values())
-        return not interpreted and self.division.python_runs < _RUNS
+        in_time = not self.limits.within(_EXPLORING).time_is_over
+        return in_time and not interpreted and self.division.python_runs < _RUNS
 
     def discover(self, visited: Sequence[Entry]) -> None:
         """Propose from the paths just visited, and look around those with mass."""
@@ -287,8 +422,8 @@ class Search:
         if estimate is None or not len(estimate.points):
             return np.zeros((0, entry.path.dim))
         weights = np.exp(estimate.log_weights)
-        chosen = rng.choice(len(weights), self.settings.proposals or 20, p=weights / weights.sum())
-        return entry.target.executions(estimate.points[chosen], rng)
+        n = max(min(self.settings.proposals or 20, self.settings.share // entry.target.cost // 10), 1)
+        return entry.executions(estimate.points[rng.choice(len(weights), n, p=weights / weights.sum())], rng)
 
     def admit(self, signatures: Iterable[Any]) -> None:
         """Let paths be active at once: those that the prior leads to, and those next to one with mass."""
@@ -311,12 +446,12 @@ class Search:
         tolerance = self.limits.tolerance
         if tolerance is None or not np.isfinite(self.ledger.log_evidence) or self.monte_carlo_error() > tolerance:
             return ""
-        if self.hasty(self.ledger.weights()) or self.to_look_at():
+        if self.hasty(self.ledger.weights()) or self.to_look_at() or self.doubted():
             return ""
         # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
-        if self.posterior("").evidence.weight_sds.max() > tolerance or self.finds_more():
+        if self.evidence().weight_sds.max() > tolerance or self.finds_more():
             return ""
-        error = self.posterior("").log_evidence_sd
+        error = self.evidence().log_evidence_sd
         if error is not None and error > tolerance:
             return (
                 f"Sampling errors are below {tolerance:g}; paths not solved or not found are the rest of that of log Z."
@@ -355,12 +490,59 @@ class Search:
 
     # Combine ----------------------------------------------------------------------------------------------------
 
+    def evidence(self) -> Evidence:
+        """The evidence and the weights by now."""
+        solutions = [self.solution(entry, entry.estimate) for entry in self.ledger]
+        return join(solutions, self.run(""))
+
+    def solution(self, entry: Entry, estimate: Estimate | None) -> Solution:
+        """A path with this estimate, which is None where it was given up with nothing."""
+        if entry.gave_up and entry.log_evidence == -np.inf:
+            estimate = None
+        possible, doubt = self.possible(entry)
+        return Solution(entry.path, estimate, entry.visits, entry.look, possible, doubt)
+
+    def possible(self, entry: Entry) -> tuple[float, str]:
+        """log of the evidence that a path may have beside what its estimate says, and why."""
+        if entry in self.unseen:
+            return self.unseen[entry], "it was found, and a limit came before its first visit"
+        if self.is_doubtful(entry):
+            assert entry.estimate is not None
+            k = "" if np.isnan(entry.estimate.pareto_k) else f" and a Pareto k of {entry.estimate.pareto_k:.2g}"
+            return entry.log_possible, f"its estimate rests on {entry.estimate.ess:.1f} effective draws{k}"
+        return -np.inf, ""
+
+    def not_looked_at(self) -> dict[Entry, float]:
+        """The paths that a limit kept from their first visit, each with the log evidence that it may have.
+
+        Nothing is known of their likelihood, or what a sketch says. The mean likelihoods of the paths visited say how
+        it varies: theirs may be as far above the best of those as that is above the middle.
+        """
+        means = np.array([each.log_mean_likelihood for each in self.ledger if each.visits])
+        means = means[np.isfinite(means)]
+        if len(means) > 1:
+            best = float(2 * means.max() - np.median(means))
+        else:
+            best = max((each.target.best_likelihood for each in self.ledger), default=0.0) + MARGIN
+        waiting = set(self.to_look_at())
+        unseen = [each for each in self.ledger if not each.visits and (each.estimate is not None or each in waiting)]
+        return {entry: self.possible_unseen(entry, best) for entry in unseen}
+
+    def possible_unseen(self, entry: Entry, best: float) -> float:
+        """What a path may have that was not visited, if its mean likelihood is the best that it may be."""
+        prior = entry.path.log_prior_probability
+        bound = prior + best if prior > -np.inf else self.ledger.log_evidence
+        return bound if entry.estimate is None else max(min(bound, entry.log_possible), entry.log_evidence)
+
     def posterior(self, stopped: str) -> Posterior:
         """What is known by now."""
-        solutions = [
-            Solution(entry.path, self.in_own_coordinates(entry), entry.visits, entry.look) for entry in self.ledger
-        ]
-        run = Run(
+        self.unseen = self.not_looked_at()
+        solutions = [self.solution(entry, self.in_own_coordinates(entry)) for entry in self.ledger]
+        return Posterior(self.division.program, solutions, self.run(stopped))
+
+    def run(self, stopped: str) -> Run:
+        """How the run went."""
+        return Run(
             stopped=stopped,
             evaluations=self.ledger.evaluations,
             executions=self.executions,
@@ -372,7 +554,6 @@ class Search:
             settings=repr(self.settings),
             history=self.history,
         )
-        return Posterior(self.division.program, solutions, run)
 
     def notes(self) -> Iterator[str]:
         """What the user asked for and did not get, and what went wrong on single paths."""
@@ -402,17 +583,15 @@ class Search:
     def in_own_coordinates(self, entry: Entry) -> Estimate | None:
         """The estimate with what was summed out of its draws drawn."""
         estimate = entry.estimate
-        if entry.gave_up and entry.log_evidence == -np.inf:
-            return None
         if estimate is None or estimate.points.shape[1] == entry.path.dim:
             return estimate
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 3))
-        n = min(len(estimate.points), 4_000)
+        n = int(min(len(estimate.points), np.clip(_SPENT * self.limits.budget / entry.target.cost, 100, 4_000)))
         if n == 0:
             return replace(estimate, points=np.zeros((0, entry.path.dim)))
         weights = np.exp(estimate.log_weights)
         chosen = rng.choice(len(weights), n, p=weights / weights.sum())
-        points = entry.target.executions(estimate.points[chosen], rng)
+        points = entry.executions(estimate.points[chosen], rng)
         return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
 
     def show(self) -> None:

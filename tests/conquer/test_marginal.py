@@ -130,7 +130,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Marginal, int, np.ndarray]:
 
 def test_density_is_the_sum(case):
     marginal, terms, x = case
-    assert marginal.terms_per_point == terms
+    assert marginal.cost == terms
     assert not marginal.discrete.any()
     before = marginal.evaluations
     evaluation = marginal.evaluate(x)
@@ -223,7 +223,7 @@ def test_checking_costs_little():
     marginal = as_marginal(sum_out(PathTarget(only_path(mixture, Y))))
     before = marginal.evaluations
     marginal.evaluate(np.zeros((640, marginal.dim)))
-    assert marginal.evaluations - before < 1.05 * 640 * marginal.terms_per_point
+    assert marginal.evaluations - before < 1.05 * 640 * marginal.cost
 
 
 def test_left_alone():
@@ -244,7 +244,7 @@ def test_left_alone():
     for program in (continuous, infinite, enumerable, large):
         target = PathTarget(only_path(program))
         assert sum_out(target) is target
-    assert as_marginal(sum_out(PathTarget(only_path(large)), most=101)).terms_per_point == 101
+    assert as_marginal(sum_out(PathTarget(only_path(large)), most=101)).cost == 101
     chained = PathTarget(only_path(chain))
     assert sum_out(chained, most=31) is chained
 

@@ -55,11 +55,29 @@ class Entry:
     def log_evidence(self) -> float:
         return -np.inf if self.estimate is None else self.estimate.log_evidence
 
+    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Rows of the path's own coordinates for points of its target; what was summed out is drawn."""
+        self.target.allow(np.inf)
+        return self.target.executions(points, rng)
+
     @property
     def log_mean_likelihood(self) -> float:
         """log E[g | k] = log Z_k − log p_k, as far as it is known."""
         prior = self.path.log_prior_probability
         return self.log_evidence - prior if prior > -np.inf else -np.inf
+
+    @property
+    def log_possible(self) -> float:
+        """log of the evidence that the path may have, as its diagnostics allow; minus infinity if nothing is known.
+
+        Z_k = p_k E[g | k] is at most p_k times the largest likelihood, once that was climbed to.
+        """
+        if self.estimate is None:
+            return -np.inf
+        possible, prior = self.estimate.log_possible, self.path.log_prior_probability
+        if self.visits and prior > -np.inf:
+            possible = min(possible, prior + self.target.best_likelihood)
+        return max(possible, self.estimate.log_evidence)
 
     @property
     def error(self) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from anabranch.allocate.ledger import Entry, Ledger
 
-__all__ = ["HEAVY", "MANY", "NEGLIGIBLE", "by_promise", "is_easy", "is_unknown", "that_may_matter"]
+__all__ = ["HEAVY", "MANY", "MARGIN", "NEGLIGIBLE", "by_promise", "is_easy", "is_unknown", "that_may_matter"]
 
 HEAVY = 1e-4
 """Weight from which on the paths around a path are looked for."""
@@ -21,7 +21,7 @@ NEGLIGIBLE = 20.0
 """Nats below the evidence at which a path is negligible."""
 MANY = 100
 """Paths from which on each gets less attention."""
-_MARGIN, _STRICT_MARGIN = 50.0, 10.0
+MARGIN, _STRICT_MARGIN = 50.0, 10.0
 """Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
 _FEW, _RARE = 8, -6.0
 """Dimensions in which a look is cheap, and the log prior probability of a path that it would be wrong to leave out."""
@@ -33,7 +33,7 @@ _TRIES, _LAST_TRIES = 3, 30
 
 def is_unknown(entry: Entry, ledger: Ledger) -> bool:
     """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
-    if entry.estimate is None:
+    if entry.estimate is None or not entry.visits:
         return True
     found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
     # Of many paths, one that shows no point of positive density is believed at once.
@@ -53,7 +53,7 @@ def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = F
     if strictly:
         best = max((each.log_mean_likelihood for each in solved), default=np.nan) + _STRICT_MARGIN
     else:
-        best = max((each.target.best_likelihood for each in solved), default=np.nan) + _MARGIN
+        best = max((each.target.best_likelihood for each in solved), default=np.nan) + MARGIN
     if not np.isfinite([best, total]).all():
         return list(entries)
     priors = [entry.path.log_prior_probability for entry in entries]

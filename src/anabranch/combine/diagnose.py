@@ -9,13 +9,14 @@ import numpy as np
 from anabranch.combine.blocks import blocks_of
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
+from anabranch.conquer.estimate import FEWEST_DRAWS, LARGEST_PARETO_K
 
 __all__ = ["warnings_of"]
 
 MATTERS = 1e-3
 """Weight of a path above which its diagnostics are worth a warning."""
-FEWEST_DRAWS = 100
-LARGEST_PARETO_K = 0.7
+MOST_NAMED = 5
+"""Paths in doubt that are named."""
 LARGEST_R_HAT = 1.01
 LARGEST_ERROR = 0.1
 LARGEST_UNEXPLORED = 0.01
@@ -23,7 +24,7 @@ LARGEST_UNEXPLORED = 0.01
 
 def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> list[str]:
     """Sentences that name the path and the remedy, those about the whole program first."""
-    out = [*_of_program(solutions, evidence, run), *run.notes]
+    out = [*_of_program(solutions, evidence, run), *_of_doubt(solutions, evidence), *run.notes]
     for solution, weight in zip(solutions, evidence.weights, strict=True):
         if weight > MATTERS:
             out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]
@@ -42,6 +43,23 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
             f"Prior probability {1 - run.explored:.2g} is on paths that were never found{beyond}. Raise the number of "
             "executions that explore."
         )
+
+
+def _of_doubt(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
+    """Of the paths that may have mass which no estimate shows, those that may have the most by name."""
+    if evidence.log_evidence is None or not np.isfinite(evidence.log_evidence):
+        return
+    doubted = sorted((each for each in solutions if each.doubt), key=lambda each: -each.log_possible)
+    logs = np.array([each.log_possible - evidence.log_evidence for each in doubted])
+    shares = np.exp(logs - np.logaddexp(0.0, logs))
+    matter = [(each, share) for each, share in zip(doubted, shares, strict=True) if share > MATTERS]
+    for solution, share in matter[:MOST_NAMED]:
+        yield (
+            f"Path ({solution.path.description}) may have up to {share:.2g} of the posterior: {solution.doubt}. "
+            "Give the run more budget or time."
+        )
+    if len(matter) > MOST_NAMED:
+        yield f"So may {len(matter) - MOST_NAMED} other paths."
 
 
 def _of_unsolved(solutions: Sequence[Solution], what: str, remedy: str) -> Iterator[str]:

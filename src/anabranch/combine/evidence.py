@@ -7,6 +7,10 @@ The paths are estimated independently, each with a relative error s_k of Ẑ_k. 
     sd(log Ẑ)² = Σ_k w_k² s_k²,
     sd(w_k)²   = w_k² ((1 − 2 w_k) s_k² + Σ_j w_j² s_j²).
 
+A path whose estimate is in doubt may have more, up to a possible Z_k' > Ẑ_k that its diagnostics allow. This is no
+scatter but a bound: with D = Σ_k (Z_k' − Ẑ_k)/Ẑ over these paths, log Ẑ may be low by log(1 + D), every weight may be
+too large by the factor 1 + D, and that of such a path too small.
+
 A method that samples the whole program estimates all paths from the same draws, and gives its own `Evidence`.
 """
 
@@ -51,8 +55,16 @@ def join(solutions: Sequence[Solution], run: Run) -> Evidence:
     # What was found to be nothing adds no error, though its own is infinite.
     relative = np.where(weights > 0, errors, 0.0)
     sd = float(np.sqrt(np.sum((weights * relative) ** 2)))
-    gap = missing(solutions, weights, run)
-    return Evidence(total, float(np.hypot(sd, gap)), weights, _weight_sds(weights, relative, sd))
+    more = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))
+    doubt = np.maximum(more - weights, 0.0)
+    gap = np.hypot(missing(solutions, weights, run), np.log1p(doubt.sum()))
+    weight_sds = np.hypot(_weight_sds(weights, relative, sd), _doubted(weights, doubt))
+    return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds)
+
+
+def _doubted(weights: np.ndarray, doubt: np.ndarray) -> np.ndarray:
+    """By how much each weight may be wrong, if the paths in doubt have all the mass that they may have."""
+    return np.abs((weights + doubt) / (1 + doubt.sum()) - weights)
 
 
 def _weight_sds(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 2
+FORMAT = 3
 """Raised when what is written changes."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
+_VISITS = ("visits", "look", "log_possible", "doubt")
 _FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
 _ARRAYS = ("points", "log_weights", "blocks")
 
@@ -130,12 +131,13 @@ def _evidence_numbers(evidence: Evidence | None) -> dict[str, Any] | None:
 
 
 def _numbers(solution: Solution) -> dict[str, Any]:
-    facts = {name: getattr(solution.path, name) for name in _FACTS}
+    path = {name: getattr(solution.path, name) for name in _FACTS}
+    facts = {"path": path, **{name: _plain(getattr(solution, name)) for name in _VISITS}}
     if solution.estimate is None:
-        return {"path": facts, "visits": solution.visits, "look": solution.look, "estimate": None}
+        return {**facts, "estimate": None}
     names = [field.name for field in fields(Estimate) if field.name not in _ARRAYS]
     estimate = {name: _plain(getattr(solution.estimate, name)) for name in names}
-    return {"path": facts, "visits": solution.visits, "look": solution.look, "estimate": estimate}
+    return {**facts, "estimate": estimate}
 
 
 def _plain(value: Any) -> Any:
@@ -206,8 +208,8 @@ def _solution(
 ) -> Solution:
     path = cast(Path, SavedPath(program, ends, saved["path"]))
     if saved["estimate"] is None:
-        return Solution(path, None, saved["visits"], saved["look"])
+        return Solution(path, None, **{name: saved[name] for name in _VISITS})
     parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in _ARRAYS if name != "blocks"}
     parts["blocks"] = arrays.get(f"blocks{k}")
     parts |= {**saved["estimate"], "remarks": tuple(saved["estimate"]["remarks"])}
-    return Solution(path, Estimate(**parts), saved["visits"], saved["look"])
+    return Solution(path, Estimate(**parts), **{name: saved[name] for name in _VISITS})

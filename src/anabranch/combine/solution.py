@@ -22,12 +22,16 @@ class Solution:
         estimate: None where the path was found and never given any budget; its points are in the path's coordinates.
         visits: how often the allocation chose it.
         look: its place in the order of first looks, which go from the more to the less promising; zero: unknown.
+        log_possible: log of the evidence that the path may have, where its estimate is in doubt; else minus infinity.
+        doubt: why it is, as a clause; empty where it is not.
     """
 
     path: Path
     estimate: Estimate | None
     visits: int = 0
     look: int = 0
+    log_possible: float = -np.inf
+    doubt: str = ""
 
     @property
     def log_evidence(self) -> float:

@@ -26,12 +26,13 @@ from anabranch.conquer.glance import glance, glance_cost
 from anabranch.conquer.hmc import HMC
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import broad
-from anabranch.conquer.smc import SMC
+from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.divide.support import finite_values
+from anabranch.limits import LimitReached
 
 __all__ = ["GLANCE_BELOW", "GLANCE_DIM", "Auto", "AutoState"]
 
@@ -53,10 +54,14 @@ _CHAINS_FROM = 10
 
 @dataclass(frozen=True)
 class AutoState:
-    """The method at work, its state, the evaluations it had, the glances so far, and the estimates of those before."""
+    """The method at work, its state, the evaluations it had, the glances so far, and the estimates of those before.
+
+    `swept` is the tempered population that a mixture is to be fitted to, until it is.
+    """
 
     method: str
     state: Any = None
+    swept: SMCState | None = None
     spent: int = 0
     glances: int = 0
     before: tuple[Estimate, ...] = ()
@@ -103,12 +108,16 @@ class Auto:
             state = self._advanced(target, state, rng, evaluations)
         except errors.NoGradient:  # which shows when it is first asked for
             state = self._advanced(target, AutoState(PARTICLES), rng, evaluations)
+        except LimitReached:  # before there was anything to keep
+            pass
         return replace(state, spent=state.spent + target.evaluations - before)
 
     def estimate(self, target: Target, state: AutoState) -> Estimate:
         estimates = [*state.before]
         if state.state is not None:
             estimates.append(self._strategy(state.method).estimate(target, state.state))
+        elif state.swept is not None:
+            estimates.append(self.tempering.estimate(target, state.swept))
         if not estimates:
             return Estimate.nothing(target.dim, target.evaluations, "Auto")
         return _reconciled(estimates, target.evaluations)
@@ -122,35 +131,51 @@ class Auto:
     def _advanced(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> AutoState:
         """Start the method if it has not begun, and go on with it."""
         # Without a gradient all evaluations are dear, and a glance is worth trying first.
-        cheap = left < GLANCE_BELOW or not target.has_gradient
+        cheap = left < GLANCE_BELOW * target.cost or not target.has_gradient
         untried = not (state.state or state.before) and state.glances < _GLANCES
         if state.method in (MODES, PARTICLES) and untried and cheap and _fits_glance(target, left):
             state = replace(state, method=GLANCE, glances=state.glances + 1)
         elif state.method == GLANCE and target.has_gradient and state.spent + left >= _GLANCE_ENDS:
             state = self._switched(target, state, MODES)
+        if state.method == PARTICLES and state.state is None:
+            return self._with_particles(target, state, rng, left)
         if state.state is None:
             before = target.evaluations
             state = replace(state, state=self._begun(target, state, rng, left))
-            if state.method in (GLANCE, PARTICLES) and state.state.failed:
+            if state.method == GLANCE and state.state.failed:
                 return state
             left = max(left - (target.evaluations - before), 100)
-            left = min(left, _GLANCE_DRAWS) if state.method == GLANCE else left
+            left = min(left, _GLANCE_DRAWS * target.cost) if state.method == GLANCE else left
         return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
 
     def _begun(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> Any:
         if state.method == GLANCE:
             return glance(target, rng, self.modes)
-        if state.method == PARTICLES:
-            return self._from_particles(target, rng, left // 2)
         if state.method == CHAINS and state.before and len(state.before[-1].points):
             best = max(state.before, key=lambda each: each.ess)
             points = best.points[rng.choice(len(best.points), 4 * self.chains.chains, p=np.exp(best.log_weights))]
             return replace(self.chains, initial=points).start(target, rng)
         return self._strategy(state.method).start(target, rng)
 
-    def _from_particles(self, target: Target, rng: np.random.Generator, evaluations: int) -> ModeMixtureState:
+    def _with_particles(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> AutoState:
+        """Temper a population, fit a mixture to it once it has come to the posterior, and sample from that."""
+        before = target.evaluations
+        swept = state.swept or self.tempering.start(target, rng)
+        if not swept.sweeps:
+            swept = self.tempering.advance(target, swept, rng, left // 2)
+        state = replace(state, swept=swept)
+        if swept.under_way is not None and not swept.sweeps:
+            return state
+        try:
+            mixture = self._from_particles(target, swept, rng)
+        except LimitReached:
+            return state
+        if not mixture.failed:
+            mixture = self.modes.advance(target, mixture, rng, max(left - (target.evaluations - before), 100))
+        return replace(state, state=mixture, swept=None)
+
+    def _from_particles(self, target: Target, swept: SMCState, rng: np.random.Generator) -> ModeMixtureState:
         """Importance sampling from a mixture fitted to the particles of a tempered population."""
-        swept = self.tempering.advance(target, self.tempering.start(target, rng), rng, evaluations)
         estimate = self.tempering.estimate(target, swept)
         if len(estimate.points) < 2 * target.dim:
             return ModeMixtureState(failed="too few particles survived the tempering")
@@ -195,7 +220,7 @@ def _enumerable(target: Target) -> bool:
 
 
 def _fits_glance(target: Target, left: int) -> bool:
-    return target.dim <= GLANCE_DIM and glance_cost(target.dim) < max(0.75 * left, 2 * _GLANCE_DRAWS)
+    return target.dim <= GLANCE_DIM and glance_cost(target.dim) < max(0.75 * left / target.cost, 2 * _GLANCE_DRAWS)
 
 
 def _is_trusted(estimate: Estimate) -> bool:

@@ -18,6 +18,7 @@ from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.divide.support import finite_values
+from anabranch.limits import LimitReached
 
 __all__ = ["Enumerate", "EnumerateState"]
 
@@ -67,8 +68,11 @@ class Enumerate:
     ) -> EnumerateState:
         values = _values(target)
         end = min(state.done + max(evaluations, 1), math.prod(map(len, values)))
-        while state.done < end:
-            state = self._added(target, state, _numbered(values, state.done, min(state.done + _AT_ONCE, end)))
+        try:
+            while state.done < end:
+                state = self._added(target, state, _numbered(values, state.done, min(state.done + _AT_ONCE, end)))
+        except LimitReached:
+            pass
         return state
 
     def _added(self, target: Target, state: EnumerateState, points: np.ndarray) -> EnumerateState:

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.conquer.weights import effective_sample_size, log_mean, pareto_k, relative_sd
+from anabranch.conquer.weights import effective_sample_size, extrapolated_log_mean, log_mean, pareto_k, relative_sd
 
-__all__ = ["Estimate"]
+__all__ = ["FEWEST_DRAWS", "LARGEST_PARETO_K", "Estimate"]
+
+FEWEST_DRAWS = 100
+"""Effective draws below which an estimate is not trusted."""
+LARGEST_PARETO_K = 0.7
+"""Pareto k above which the mean of importance weights is not (Vehtari et al., 2024)."""
+LARGEST_R_HAT = 1.1
+"""R-hat above which chains have not met."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Estimate:
         evaluations: points at which the density, or the density with its gradient, was computed.
         method: the name of the strategy that this comes from.
         remarks: what the user should know, as sentences.
+        log_possible: log of the evidence that the path may have if the shape of the weights is extrapolated, where its
+            own diagnostics say that they cannot be trusted (`is_trusted`); otherwise `log_evidence`.
         blocks: for each draw, the number of the independent block that it comes from: a chain, a run, or the draw
             itself. Paths share the numbers: a chain may visit many. None where the path was solved by itself.
     """
@@ -51,6 +60,14 @@ class Estimate:
     r_hat: float = np.nan
     remarks: tuple[str, ...] = ()
     blocks: np.ndarray | None = None
+    log_possible: float = -np.inf
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the diagnostics find nothing wrong: enough effective draws, a light tail, chains that agree."""
+        if self.log_evidence_sd == 0:
+            return True
+        return self.ess >= FEWEST_DRAWS and not self.pareto_k > LARGEST_PARETO_K and not self.r_hat > LARGEST_R_HAT
 
     @classmethod
     def nothing(cls, dim: int, evaluations: int, method: str, remarks: Sequence[str] = ()) -> Estimate:
@@ -74,20 +91,23 @@ class Estimate:
         if not kept.any():
             return cls.nothing(points.shape[1], evaluations, method, remarks)
         log_z, sd, logs = log_mean(log_weights), relative_sd(log_weights), log_weights[kept]
+        ess, k = effective_sample_size(logs), pareto_k(log_weights)
+        trusted = ess >= FEWEST_DRAWS and not k > LARGEST_PARETO_K
         return cls(
             log_evidence=log_z,
             log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,
             points=points[kept],
             log_weights=logs - log_z - np.log(len(log_weights)),
-            ess=effective_sample_size(logs),
+            ess=ess,
             weight_sd=sd,
             log_weight_mean=float(logs.mean()),
             log_weight_sd=float(logs.std()),
             log_weight_max=float(logs.max()),
-            pareto_k=pareto_k(log_weights),
+            pareto_k=k,
             evaluations=evaluations,
             method=method,
             remarks=tuple(remarks),
+            log_possible=log_z if trusted else max(log_z, extrapolated_log_mean(log_weights)),
         )
 
     @classmethod
@@ -126,4 +146,5 @@ class Estimate:
             method=method,
             remarks=tuple(remarks),
             blocks=None if blocks is None else blocks[kept],
+            log_possible=log_evidence + 3 * log_evidence_sd if np.isfinite(log_evidence_sd) else log_evidence,
         )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -34,10 +34,11 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import climbed, spread_of
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import root_of
-from anabranch.conquer.target import PathTarget, Target
+from anabranch.conquer.target import Target
 from anabranch.divide import Path
 from anabranch.divide.callable import log_density_function
 from anabranch.divide.dispatch import Jitted
+from anabranch.limits import LimitReached, checkpoint
 
 __all__ = ["HMC", "NUTS", "ChainState"]
 
@@ -53,6 +54,8 @@ _STEP_SIZE = 0.5
 """Where the tuning of the step size begins, in units of R."""
 _MOST_DRAWS = 40_000
 """Draws that are kept; with more, every second one goes, and from then on every second one is taken."""
+_LEAST_LEAPFROGS = 4
+"""Leapfrog steps of a transition that the evaluations left must allow for another block to begin."""
 _DIVERGENT = 0.01
 """The share of divergent transitions that is worth a remark."""
 
@@ -71,6 +74,7 @@ class ChainState:
         thin: one draw in so many is kept.
         steps: steps of each chain since warming up.
         divergent: how many transitions since then met a density that falls off a cliff.
+        warming: how far warming up has come; None before and after.
         sides: proposals fitted to the chains with even and with odd numbers; none before the first bridge.
         fitted_at: steps when they were.
     """
@@ -83,8 +87,18 @@ class ChainState:
     thin: int = 1
     steps: int = 0
     divergent: int = 0
+    warming: Warming | None = None
     sides: tuple[Side, ...] = ()
     fitted_at: int = 0
+
+
+@dataclass(frozen=True)
+class Warming:
+    """Warming up: the blocks so far, the state of dual averaging, and the draws of the window."""
+
+    blocks: int
+    averaging: np.ndarray
+    window: tuple[np.ndarray, ...] = ()
 
 
 class Transitions(NamedTuple):
@@ -129,8 +143,8 @@ class Chains:
     def advance(self, target: Target, state: ChainState, rng: np.random.Generator, evaluations: int) -> ChainState:
         """Go on with the chains, and draw from the proposals.
 
-        Warming up is one step, and not divided; nor is a new fit of the proposals, which is due whenever the chains
-        have become four times as long.
+        A new fit of the proposals is due whenever the chains have become four times as long. A visit that a limit ends
+        is continued by the next, warming up included.
         """
         if not len(state.positions):
             return self.start(target, rng)
@@ -138,19 +152,28 @@ class Chains:
         run = _Runner(target, _compiled(self, target.path), rng)
         if not state.step_size:
             state = _warmed_up(run, state, self.warmup)
+        if not state.step_size:
+            return state
         blocks: list[Transitions] = []
         steps = state.steps
-        while not blocks or steps < _FEWEST * _BLOCK or target.evaluations + _owed(state, steps) < limit:
-            state, _, block = run(state, _averaging(state.step_size), adapting=False)
-            blocks.append(block)
-            steps += _BLOCK
-        return _proposed(target, _kept(state, blocks), rng)
+        try:
+            while not blocks or steps < _FEWEST * _BLOCK or target.evaluations + _owed(state, steps) < limit:
+                state, _, block = run(state, _averaging(state.step_size), adapting=False)
+                blocks.append(block)
+                steps += _BLOCK
+        except LimitReached:
+            pass
+        state = _kept(state, blocks) if blocks else state
+        try:
+            return _proposed(target, state, rng) if state.steps else state
+        except LimitReached:
+            return state
 
     def estimate(self, target: Target, state: ChainState) -> Estimate:
         """The draws, equally weighted, and the evidence by the bridges of each half of the chains to the other."""
         name = type(self).__name__
         if not state.sides:
-            found = "The chains have not begun" if len(state.positions) else "No point of the path was found"
+            found = "The chains are not warmed up yet" if len(state.positions) else "No point of the path was found"
             return Estimate.nothing(target.dim, target.evaluations, name, [f"{found}."])
         even, odd = state.sides
         log_z, sd = crossed(
@@ -342,11 +365,14 @@ class _Runner:
     def __call__(
         self, state: ChainState, averaging: np.ndarray, adapting: bool
     ) -> tuple[ChainState, np.ndarray, Transitions]:
+        checkpoint()
+        if self.target.left < _LEAST_LEAPFROGS * _BLOCK * len(state.positions):
+            raise LimitReached
         positions = np.linalg.solve(state.root, state.positions.T).T
         seed = self.rng.integers(2**32, dtype=np.uint32)
         averaging, told = self.block(seed, positions, state.root, averaging, adapting)
         told = told._replace(position=told.position @ state.root.T)
-        cast(PathTarget, self.target).evaluations += int(told.leapfrogs.sum()) + len(positions)
+        self.target.charge(int(told.leapfrogs.sum()) + len(positions))
         return replace(state, positions=told.position[:, -1]), averaging, told
 
 
@@ -361,18 +387,24 @@ def _averaging(step_size: float) -> np.ndarray:
 
 
 def _warmed_up(run: _Runner, state: ChainState, steps: int) -> ChainState:
-    """Tune the step size and R, by windows that end after 1, 3, 7, ... blocks and shortly before the last."""
+    """Tune the step size and R, by windows that end after 1, 3, 7, ... blocks and shortly before the last.
+
+    Where a limit comes before the end, the step size is still zero.
+    """
     blocks = -(-steps // _BLOCK)
     last = blocks - _FINAL
     ends = {2**i - 1 for i in range(1, last.bit_length() + 1) if 2**i - 1 < last} | {last}
-    averaging, window = _averaging(_STEP_SIZE), []
-    for number in range(1, blocks + 1):
-        state, averaging, told = run(state, averaging, adapting=True)
-        window.append(told.position)
-        if number in ends:
-            state = replace(state, root=_root(np.concatenate(window, axis=1), state.root))
-            averaging, window = _averaging(_STEP_SIZE), []
-    return replace(state, step_size=float(_step_size(averaging[1])))
+    warming = state.warming or Warming(0, _averaging(_STEP_SIZE))
+    while warming.blocks < blocks:
+        try:
+            state, averaging, told = run(state, warming.averaging, adapting=True)
+        except LimitReached:
+            return replace(state, warming=warming)
+        warming = Warming(warming.blocks + 1, averaging, (*warming.window, told.position))
+        if warming.blocks in ends:
+            state = replace(state, root=_root(np.concatenate(warming.window, axis=1), state.root))
+            warming = Warming(warming.blocks, _averaging(_STEP_SIZE))
+    return replace(state, step_size=float(_step_size(warming.averaging[1])), warming=None)
 
 
 def _root(chains: np.ndarray, former: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ def sum_out(target: Target, most: int = 64) -> Target:
         ...     ab.observe("y", dist.Normal(mu[z], 1.0), y)
         >>> path = ab.find_paths(mixture, np.arange(20.0), executions=10).paths[0]
         >>> marginal = sum_out(PathTarget(path))
-        >>> path.dim, marginal.dim, marginal.terms_per_point
+        >>> path.dim, marginal.dim, marginal.cost
         (22, 2, 21)
     """
     found = finite_values(target.path) if target.dim == target.path.dim else ()
@@ -79,7 +79,7 @@ def sum_out(target: Target, most: int = 64) -> Target:
     if len(references):
         groups = _groups(_Interactions(target, columns, values, probes[:_PROBES]), rng)
         parted = Marginal(target, columns, values, groups, references)
-        if len(groups) > 1 and parted.terms_per_point <= most and parted.holds_at(probes[:, parted.kept], rng):
+        if len(groups) > 1 and parted.cost <= most and parted.holds_at(probes[:, parted.kept], rng):
             return parted
     if count > most:
         return target
@@ -131,6 +131,20 @@ class Marginal:
         return self.target.evaluations
 
     @property
+    def left(self) -> float:
+        return self.target.left
+
+    @property
+    def seconds(self) -> float:
+        return self.target.seconds
+
+    def allow(self, evaluations: float) -> None:
+        self.target.allow(evaluations)
+
+    def charge(self, evaluations: int) -> None:
+        self.target.charge(evaluations)
+
+    @property
     def best_likelihood(self) -> float:
         """The largest log likelihood met so far."""
         return self.target.best_likelihood
@@ -140,7 +154,7 @@ class Marginal:
         return self.target.known[:, self.kept]
 
     @property
-    def terms_per_point(self) -> int:
+    def cost(self) -> int:
         """How many evaluations one point takes."""
         return 1 + sum(len(combinations) - 1 for combinations in self._combinations)
 
@@ -201,7 +215,7 @@ class Marginal:
 
     def _in_blocks(self, points: np.ndarray, inverse_temperature: float | None) -> tuple[Evaluation, np.ndarray]:
         self._check(points)
-        size = max(1, _AT_ONCE // self.terms_per_point)
+        size = max(1, _AT_ONCE // self.cost)
         starts = range(0, max(len(points), 1), size)
         evaluations, gradients = zip(
             *(self._at(points[start : start + size], inverse_temperature) for start in starts), strict=True

@@ -28,6 +28,7 @@ from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import effective_sample_size
+from anabranch.limits import LimitReached
 
 __all__ = ["ModeMixture", "ModeMixtureState", "mixture_on"]
 
@@ -65,6 +66,8 @@ class ModeMixtureState:
         searched: evaluations by which modes were looked for the last time; again when they have doubled.
         refit_at: the number of draws at which a mixture that turned out poor is adapted once more.
         failed: why there is nothing to sample from.
+
+    A visit that a limit ends leaves what it had by then, which is nothing before modes were found.
     """
 
     proposal: StudentMixture | None = None
@@ -151,19 +154,20 @@ class ModeMixture:
         end = target.evaluations + evaluations
         state = ModeMixtureState() if state.failed else state
         first = state.proposal is None
-        if first:
-            state = self._find_modes(target, rng, evaluations)
-            if state.symmetries and not self._confirmed(target, state, rng):
-                state = self._find_modes(target, rng, evaluations, symmetric=False)
-        elif state.pooled and target.has_gradient and target.evaluations + evaluations > 2 * state.searched:
-            state = self._search_again(target, state, rng, evaluations // 4)
-        while not state.failed:
-            left = end - target.evaluations
-            go_on = self._adapt if state.adapting else self._sample
-            state = go_on(target, state, rng, left)
-            drawn = len(state.points) if state.points is not None and state.pooled else 0
-            if (first and drawn >= _FIRST_DRAWS) or (drawn and end - target.evaluations < 50):
-                break
+        try:
+            if first:
+                state = self._first_modes(target, rng, evaluations // target.cost)
+            elif state.pooled and target.has_gradient and target.evaluations + evaluations > 2 * state.searched:
+                state = self._search_again(target, state, rng, evaluations // target.cost // 4)
+            while not state.failed:
+                left = (end - target.evaluations) // target.cost
+                go_on = self._adapt if state.adapting else self._sample
+                state = go_on(target, state, rng, left)
+                drawn = len(state.points) if state.points is not None and state.pooled else 0
+                if (first and drawn >= _FIRST_DRAWS) or (drawn and end - target.evaluations < 50 * target.cost):
+                    break
+        except LimitReached:
+            pass
         return state
 
     def estimate(self, target: Target, state: ModeMixtureState) -> Estimate:
@@ -176,13 +180,20 @@ class ModeMixture:
 
     # The modes --------------------------------------------------------------------------------------------------
 
+    def _first_modes(self, target: Target, rng: np.random.Generator, points: int) -> ModeMixtureState:
+        """Where to begin, found with so many points; without symmetries if those do not hold where the mass is."""
+        state = self._find_modes(target, rng, points)
+        if state.symmetries and not self._confirmed(target, state, rng):
+            state = self._find_modes(target, rng, points, symmetric=False)
+        return replace(state, searched=points * target.cost)
+
     def _find_modes(
         self, target: Target, rng: np.random.Generator, evaluations: int, symmetric: bool = True
     ) -> ModeMixtureState:
         population = spread_out(target, int(np.clip(evaluations // 10, 50, 500)), rng)
         log_density = target.differentiate(population)[0].log_density
         if not np.isfinite(log_density).any():
-            population = target.prior(evaluations // 2, rng).points
+            population = target.prior(max(evaluations // 2, 50), rng).points
             log_density = target.evaluate(population).log_density
         inside = np.isfinite(log_density)
         if not inside.any():
@@ -194,7 +205,7 @@ class ModeMixture:
         modes = self._modes(target, starts, defence.spread, evaluations)
         if symmetries:
             modes, symmetries = _folded(target, modes, symmetries, defence.spread)
-        return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries), searched=evaluations)
+        return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries))
 
     def _confirmed(self, target: Target, state: ModeMixtureState, rng: np.random.Generator) -> bool:
         """Whether the symmetries, found at points of the prior, hold where the mass is, too, and are of use there.
@@ -214,7 +225,7 @@ class ModeMixture:
 
     def _modes(self, target: Target, starts: np.ndarray, spread: np.ndarray, evaluations: int) -> Modes:
         """The distinct modes that climbs lead to, as many as a quarter of the evaluations allow."""
-        points, heights = _mirrored(target, *race(target, starts, spread, self.iterations), spread)
+        points, heights = _mirrored(target, *race(target, starts, spread, self.iterations), spread, evaluations // 10)
         most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
@@ -228,7 +239,7 @@ class ModeMixture:
         """
         proposal, defence = state.parts
         largest = -np.inf if state.log_weights is None else state.log_weights.max()
-        state = replace(state, searched=state.searched + 4 * evaluations)
+        state = replace(state, searched=state.searched + 4 * evaluations * target.cost)
         starts = _wide(defence).draw(self._number_of_starts(evaluations), rng)
         modes = self._modes(target, starts, defence.spread, evaluations)
         if state.symmetries:
@@ -307,11 +318,15 @@ def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: np.ran
 
 
 def _mirrored(
-    target: Target, points: np.ndarray, heights: np.ndarray, spread: np.ndarray
+    target: Target, points: np.ndarray, heights: np.ndarray, spread: np.ndarray, evaluations: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The points, and those mirror images of the highest that are about as high; twice, for images of images."""
+    """The points, and those mirror images of the highest that are about as high; twice, for images of images.
+
+    They are so many as half of the evaluations allow each time, and one point has at least.
+    """
+    number = int(np.clip(evaluations // (2 * len(reflections(points[:1]))), 1, _MIRRORED))
     for _ in range(2):
-        images = reflections(points[distinct(points, heights, spread, _MIRRORED)])
+        images = reflections(points[distinct(points, heights, spread, number)])
         there = target.evaluate(images).log_density
         high = there > heights.max() - _DEPTH
         points, heights = np.concatenate([points, images[high]]), np.concatenate([heights, there[high]])

@@ -37,6 +37,7 @@ from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import log_mean, systematic
 from anabranch.divide.support import prior_is_sampled
+from anabranch.limits import LimitReached
 
 __all__ = ["SMC", "SMCState", "Sweep"]
 
@@ -100,20 +101,30 @@ class SMC:
         return SMCState()
 
     def advance(self, target: Target, state: SMCState, rng: np.random.Generator, evaluations: int) -> SMCState:
+        """Whole sweeps; one that the end of the visit cuts short goes on with the next visit."""
         end = target.evaluations + evaluations
         if state.tuning is None:
-            state = self._prepared(target, state, rng)
+            state = self._prepared(target, state, rng, evaluations)
         while not state.lost:
-            before, n = target.evaluations, self._size(target, state, end - target.evaluations)
-            state = self._swept(target, state, n, rng)
+            before = target.evaluations
+            if state.under_way is None:
+                try:
+                    state = self._begun(target, state, self._size(target, state, end - before), rng)
+                except LimitReached:
+                    return state
+            state = self._carried_on(target, state, rng)
+            if state.under_way is not None:
+                break
             # A last sweep with what remains would be too small to tell much; one that had nothing to start from would
             # not have more the next time.
-            enough = state.cost * n / (2 if len(state.sweeps) > 1 else 1)
+            enough = state.cost * state.sweeps[-1].size / (2 if len(state.sweeps) > 1 else 1)
             if end - target.evaluations < enough or target.evaluations == before:
                 break
         return state
 
     def estimate(self, target: Target, state: SMCState) -> Estimate:
+        if not state.sweeps and state.under_way is not None:
+            return state.under_way.estimate(target)
         remarks, sweeps = _remarks(state), state.counted
         log_evidence = _log_evidence(sweeps)
         if log_evidence == -np.inf:
@@ -130,79 +141,85 @@ class SMC:
             remarks=remarks,
         )
 
-    def _prepared(self, target: Target, state: SMCState, rng: np.random.Generator) -> SMCState:
+    def _prepared(self, target: Target, state: SMCState, rng: np.random.Generator, evaluations: int) -> SMCState:
         """Where to start from, and how to move."""
         points, proposal = np.zeros((0, target.dim)), None
+        # Where each draw takes a run of the program, a few must do.
+        n = min(self.particles, max(evaluations // 8, 8)) if target.path.interpreted else self.particles
         if self.proposal is None and prior_is_sampled(target.path):
-            points = target.prior(self.particles, rng).points
-        if len(points) < min(self.particles, _FEWEST):
-            points = spread_out(target, self.particles, rng)
+            points = target.prior(n, rng).points
+        if len(points) < min(n, _FEWEST):
+            points = spread_out(target, n, rng)
             if not len(points):
                 return replace(state, lost=True)
             proposal = fitted(points, target.discrete, self.proposal)
-        before = target.evaluations
-        target.evaluate(points[:1])  # a point of a density with coordinates summed out takes several evaluations
-        cost = _FIRST_COST * (target.evaluations - before)
         tuning = Tuning(_moves_by_gradient(target, points))
-        return replace(state, lost=False, proposal=proposal, tuning=tuning, cost=cost)
+        return replace(state, lost=False, proposal=proposal, tuning=tuning, cost=_FIRST_COST * target.cost)
 
     def _size(self, target: Target, state: SMCState, left: int) -> int:
         """Particles of the next sweep: what the evaluations allow, within the size that its turn has."""
-        fewest = min(max(_FEWEST, _FEWEST_PER_COORDINATE * target.dim), self.particles)
+        fewest = min(max(_FEWEST, _FEWEST_PER_COORDINATE * target.dim), self.particles, self._most(target, left))
         if not state.sweeps:
             return int(np.clip(left / state.cost / 4, fewest, max(self.particles / 2, fewest)))
         doublings = (len(state.sweeps) - 1) // _BEFORE_DOUBLING
         most = min(self.particles * 2**doublings, max(_LARGEST, self.particles))
         return int(np.clip(left / state.cost, fewest, most))
 
-    def _swept(self, target: Target, state: SMCState, n: int, rng: np.random.Generator) -> SMCState:
-        before = target.evaluations
-        bridge = FromPrior(target) if state.proposal is None else FromProposal(target, state.proposal)
-        assert state.tuning is not None
-        sweep, tuning, ladder = self._sweep(bridge, n, state.tuning, state.ladder, rng)
-        cost = max((target.evaluations - before) / n, 1.0)
-        return replace(state, sweeps=(*state.sweeps, sweep), tuning=tuning, ladder=ladder, cost=cost)
+    @staticmethod
+    def _most(target: Target, left: int) -> int:
+        """Particles whose start the evaluations that are left allow at all."""
+        return max(left // (2 * target.cost), 4)
 
-    def _sweep(
-        self, bridge: Bridge, n: int, tuning: Tuning, ladder: tuple[float, ...], rng: np.random.Generator
-    ) -> tuple[Sweep, Tuning, tuple[float, ...]]:
-        """One population from the start to the posterior, and what it has learned for the next."""
+    def _begun(self, target: Target, state: SMCState, n: int, rng: np.random.Generator) -> SMCState:
+        """A sweep of n particles, at its start."""
+        before, bridge = target.evaluations, _bridge(target, state)
         start = bridge.draw(n, rng)
         if not len(start.points):
-            return Sweep.empty(n, bridge.target.dim), tuning, ladder
+            return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim)))
         founders = _resampled(start.log_weights, n, rng)
         particles = bridge.at(start.points).take(founders)
+        sweep = SweepUnderWay(
+            particles, founders, np.zeros(len(start.points)), 0.0, start.log_evidence, start.log_evidence_sd**2
+        )
+        state = replace(state, under_way=sweep)
         if len(start.points) < n:
-            particles, tuning = self._moved(bridge, particles, founders, 0.0, tuning, rng)
-        beta, log_evidence, influence = 0.0, start.log_evidence, np.zeros(len(start.points))
-        climbed: tuple[float, ...] = ()
-        while beta < 1:
-            higher = _next_temperature(particles.log_ratio, beta, ladder, self.share)
-            climbed = (*climbed, higher)
-            log_weights = (higher - beta) * particles.log_ratio
-            log_step = log_mean(log_weights)
-            if log_step == -np.inf:
-                return Sweep.empty(n, bridge.target.dim), tuning, ladder
-            np.add.at(influence, founders, (np.exp(log_weights - log_step) - 1) / n)
-            log_evidence += log_step
-            chosen = _resampled(log_weights, n, rng)
-            particles, founders, beta = particles.take(chosen), founders[chosen], higher
-            particles, tuning = self._moved(bridge, particles, founders, beta, tuning, rng)
-        variance = start.log_evidence_sd**2 + float((influence**2).sum())
-        ess = _effective_by_family(particles.points, founders)
-        return Sweep(n, float(log_evidence), max(np.sqrt(variance), 1 / n), particles.points, ess), tuning, climbed
+            state, _ = self._moved(bridge, state, rng)
+        assert state.under_way is not None
+        return replace(state, under_way=replace(state.under_way, spent=target.evaluations - before))
 
-    def _moved(
-        self,
-        bridge: Bridge,
-        particles: Particles,
-        founders: np.ndarray,
-        beta: float,
-        tuning: Tuning,
-        rng: np.random.Generator,
-    ) -> tuple[Particles, Tuning]:
-        shape = Shape.of(particles.points, founders, bridge.target.discrete)
-        return Moves(bridge, beta, shape).run(particles, tuning, self.steps, rng)
+    def _carried_on(self, target: Target, state: SMCState, rng: np.random.Generator) -> SMCState:
+        """The sweep from temperature to temperature, to the posterior unless a limit comes before."""
+        bridge, complete = _bridge(target, state), True
+        while complete and (sweep := state.under_way) is not None:
+            before, n = target.evaluations, len(sweep.particles)
+            higher = _next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self.share)
+            raised = sweep.raised(higher, rng)
+            if raised is None:
+                return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim)), under_way=None)
+            state, complete = self._moved(bridge, replace(state, under_way=raised), rng)
+            assert state.under_way is not None
+            sweep = replace(state.under_way, spent=state.under_way.spent + target.evaluations - before)
+            state = replace(state, under_way=sweep)
+            if sweep.beta == 1:
+                cost = max(sweep.spent / n, 1.0)
+                state = replace(
+                    state, sweeps=(*state.sweeps, sweep.finished()), under_way=None, ladder=sweep.climbed, cost=cost
+                )
+        return state
+
+    def _moved(self, bridge: Bridge, state: SMCState, rng: np.random.Generator) -> tuple[SMCState, bool]:
+        """The sweep under way with its particles moved, and whether they were moved as far as they should be."""
+        sweep = state.under_way
+        assert sweep is not None
+        assert state.tuning is not None
+        shape = Shape.of(sweep.particles.points, sweep.founders, bridge.target.discrete)
+        moves = Moves(bridge, sweep.beta, shape)
+        particles, tuning, complete = moves.run(sweep.particles, state.tuning, self.steps, rng)
+        return replace(state, under_way=replace(sweep, particles=particles), tuning=tuning), complete
+
+
+def _bridge(target: Target, state: SMCState) -> Bridge:
+    return FromPrior(target) if state.proposal is None else FromProposal(target, state.proposal)
 
 
 @dataclass(frozen=True)
@@ -222,14 +239,83 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class SweepUnderWay:
+    """A sweep on its way: its particles at the temperature β, and what led there.
+
+    Attributes:
+        particles: they follow γ_β.
+        founders: for each of them the draw from the start that it descends from.
+        influence: of each such draw, I_e so far.
+        beta: β.
+        log_evidence: log of the normaliser of γ_β.
+        start_variance: the variance of that of the start.
+        climbed: the temperatures so far.
+        spent: evaluations so far.
+    """
+
+    particles: Particles
+    founders: np.ndarray
+    influence: np.ndarray
+    beta: float
+    log_evidence: float
+    start_variance: float
+    climbed: tuple[float, ...] = ()
+    spent: int = 0
+
+    def raised(self, beta: float, rng: np.random.Generator) -> SweepUnderWay | None:
+        """The sweep at a higher temperature, weighted and resampled; None where no particle has a density there."""
+        n, log_weights = len(self.particles), (beta - self.beta) * self.particles.log_ratio
+        log_step = log_mean(log_weights)
+        if log_step == -np.inf:
+            return None
+        influence = self.influence.copy()
+        np.add.at(influence, self.founders, (np.exp(log_weights - log_step) - 1) / n)
+        chosen = _resampled(log_weights, n, rng)
+        return replace(
+            self,
+            particles=self.particles.take(chosen),
+            founders=self.founders[chosen],
+            influence=influence,
+            beta=beta,
+            log_evidence=self.log_evidence + log_step,
+            climbed=(*self.climbed, beta),
+        )
+
+    @property
+    def variance(self) -> float:
+        """The variance of the log evidence so far."""
+        return self.start_variance + float((self.influence**2).sum())
+
+    def finished(self) -> Sweep:
+        """What the sweep came to, at β = 1."""
+        n, points = len(self.particles), self.particles.points
+        ess = _effective_by_family(points, self.founders)
+        return Sweep(n, float(self.log_evidence), max(np.sqrt(self.variance), 1 / n), points, ess)
+
+    def estimate(self, target: Target) -> Estimate:
+        """What can be said before the end: importance weights r^(1 − β) of the particles, in one step."""
+        log_weights = (1 - self.beta) * self.particles.log_ratio
+        remark = f"A limit ended the tempering at the inverse temperature {self.beta:.2g}: the estimate is rough."
+        by_weight = Estimate.from_weights(self.particles.points, log_weights, target.evaluations, "SMC", [remark])
+        return replace(
+            by_weight,
+            log_evidence=by_weight.log_evidence + self.log_evidence,
+            log_evidence_sd=float(np.hypot(by_weight.log_evidence_sd, np.sqrt(self.variance))),
+            log_weight_mean=by_weight.log_weight_mean + self.log_evidence,
+            log_weight_max=by_weight.log_weight_max + self.log_evidence,
+        )
+
+
+@dataclass(frozen=True)
 class SMCState:
-    """The sweeps so far, the first of which learns; what they start from (None: the prior); the temperatures they
-    follow and how they move; what a particle of one costs.
+    """The sweeps so far, the first of which learns, and the one under way; what they start from (None: the prior); the
+    temperatures they follow and how they move; what a particle of one costs.
 
     `lost` says that no point of the path is known.
     """
 
     sweeps: tuple[Sweep, ...] = ()
+    under_way: SweepUnderWay | None = None
     proposal: Proposal | None = None
     tuning: Tuning | None = None
     ladder: tuple[float, ...] = ()

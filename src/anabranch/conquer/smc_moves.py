@@ -22,6 +22,7 @@ import numpy as np
 
 from anabranch.conquer.smc_bridge import Bridge, Particles
 from anabranch.conquer.student import root_of
+from anabranch.limits import LimitReached
 
 __all__ = ["Moves", "Shape", "Tuning"]
 
@@ -89,20 +90,27 @@ class Moves:
 
     def run(
         self, particles: Particles, tuning: Tuning, most: int, rng: np.random.Generator
-    ) -> tuple[Particles, Tuning]:
-        """Move the particles until they have nearly forgotten where they were, at most so many times."""
+    ) -> tuple[Particles, Tuning, bool]:
+        """Move the particles until they have nearly forgotten where they were, at most so many times.
+
+        The last says whether they have: a limit of the run may come before. Each move by itself leaves γ_β unchanged,
+        so that those made by then count.
+        """
         discrete = self.bridge.target.discrete
         whole, real = np.flatnonzero(discrete), int((~discrete).sum())
         travelled, continuous = 0.0, self._leap if tuning.gradient else self._walk
-        for done in range(most):
-            if travelled >= real and (not len(whole) or done >= _FEWEST_DISCRETE):
-                break
-            if real:
-                particles, tuning, distance = continuous(particles, tuning, rng)
-                travelled += distance
-            for column in rng.permutation(whole):
-                particles = self._step(particles, column, rng)
-        return particles, tuning
+        try:
+            for done in range(most):
+                if travelled >= real and (not len(whole) or done >= _FEWEST_DISCRETE):
+                    break
+                if real:
+                    particles, tuning, distance = continuous(particles, tuning, rng)
+                    travelled += distance
+                for column in rng.permutation(whole):
+                    particles = self._step(particles, column, rng)
+        except LimitReached:
+            return particles, tuning, False
+        return particles, tuning, True
 
     def _walk(self, particles: Particles, tuning: Tuning, rng: np.random.Generator) -> tuple[Particles, Tuning, float]:
         real = ~self.bridge.target.discrete

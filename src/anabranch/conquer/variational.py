@@ -35,6 +35,7 @@ from anabranch.conquer.population import climbed
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
+from anabranch.limits import LimitReached
 
 __all__ = ["Variational", "VariationalState"]
 
@@ -136,9 +137,12 @@ class Variational:
         if state.iteration < self.iterations:
             state = replace(state, points=state.points[:0], log_weights=state.log_weights[:0])
         pause = target.evaluations + int(_TRAINING * evaluations)
-        while state.iteration < self.iterations and target.evaluations < pause:
-            state = self._trained(target, state, rng)
-        return _drawn(target, state, rng, max(limit - target.evaluations, self.batch))
+        try:
+            while state.iteration < self.iterations and target.evaluations < pause:
+                state = self._trained(target, state, rng)
+        except LimitReached:
+            return state
+        return _drawn(target, state, rng, max(limit - target.evaluations, self.batch) // target.cost)
 
     def estimate(self, target: Target, state: VariationalState) -> Estimate:
         """By importance sampling from the guide; the ELBO is in the state."""
@@ -212,6 +216,10 @@ def _drawn(target: Target, state: VariationalState, rng: np.random.Generator, n:
     proposal = StudentMixture(*twice, np.array([1 - _TAILS, _TAILS]), np.array([np.inf, _TAIL_FREEDOM]))
     points, log_weights = [state.points], [state.log_weights]
     for size in np.diff(np.append(np.arange(0, n, _SLICE), n)):
-        points.append(proposal.draw(int(size), rng))
-        log_weights.append(target.evaluate(points[-1]).log_density - proposal.log_density(points[-1]))
+        drawn = proposal.draw(int(size), rng)
+        try:
+            log_weights.append(target.evaluate(drawn).log_density - proposal.log_density(drawn))
+        except LimitReached:
+            break
+        points.append(drawn)
     return replace(state, points=np.concatenate(points), log_weights=np.concatenate(log_weights))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtri
 
 __all__ = [
     "effective_sample_size",
+    "extrapolated_log_mean",
     "generalised_pareto",
     "log_mean",
     "pareto_k",
@@ -21,6 +22,25 @@ _FEWEST_IN_TAIL = 5
 def log_mean(log_weights: np.ndarray) -> float:
     """log (1/n) Σ w_i: the log evidence, for weights γ/q of draws from q (paper, equation of Ẑ_k in appendix D)."""
     return float(logsumexp(log_weights) - np.log(len(log_weights))) if len(log_weights) else -np.inf
+
+
+def extrapolated_log_mean(log_weights: np.ndarray) -> float:
+    """log E[w] as the shape of the largest log weights suggests, where too few of them were drawn to show it.
+
+    If log w is normal with median m and standard deviation s, then log E[w] = m + s²/2, which no mean of n weights
+    reaches where s² > 2 log n: the draws that make it are too rare. Here s is the largest that any of some upper
+    quantiles Q(p) states, s = (Q(p) − m)/Φ⁻¹(p), the largest weight among them; the lower half does not count, since
+    draws far outside the mass make it as long as they like.
+    """
+    kept = np.sort(log_weights[log_weights > -np.inf])
+    n = len(kept)
+    if not n:
+        return -np.inf
+    middle = float(np.median(kept))
+    tails = np.array([max(0.5 / n, tail) for tail in (0.16, 0.05, 0.01, 0.001) if tail * n >= 1] + [0.5 / n])
+    quantiles = np.quantile(kept, 1 - tails, method="hazen")
+    scale = float(np.max((quantiles - middle) / np.maximum(-ndtri(np.minimum(tails, 0.49)), 0.1)))
+    return middle + 0.5 * scale**2 + float(np.log(n / len(log_weights)))
 
 
 def relative_sd(log_weights: np.ndarray) -> float:

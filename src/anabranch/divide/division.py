@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -172,6 +173,12 @@ class Division:
     def by_signature(self) -> Mapping[Any, Path]:
         """The paths found so far by what tells them apart, in the order in which they were found."""
         return MappingProxyType(self._paths)
+
+    @property
+    def where(self) -> str | None:
+        """The line of the program's definition: `model.py:12`; None where it has no source."""
+        code = getattr(self.program.function, "__code__", None)
+        return None if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
     @property
     def python_runs(self) -> int:

@@ -329,15 +329,15 @@ class Path:
                 raise ValueError(f"values: site {site.name!r} is fixed to {site.value} in this path")
         return self._backend.points({site.name: arrays[site.name] for site in self.sites})
 
-    def prior(self, n: int, seed: int = 0) -> PriorDraws:
+    def prior(self, n: int, seed: int = 0, attempts: int | None = None) -> PriorDraws:
         """Prior draws within the path, with the path's prior probability as those draws estimate it.
 
         Draws have weights, `log_weights`: all the same unless the probability of a fixed value depends on the draw.
-        There may be fewer than `n` where the guards are rarely met.
+        There may be fewer than `n` where the guards are rarely met, or where so many `attempts` are made.
         """
         if n < 1:
             raise ValueError(f"n must be at least 1; got {n}")
-        return draw_within(self, n, seed)
+        return draw_within(self, n, seed, attempts)
 
     # Crossing to another process --------------------------------------------------------------------------------
 

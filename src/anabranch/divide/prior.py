@@ -18,6 +18,7 @@ from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
+from anabranch.limits import checkpoint
 
 if TYPE_CHECKING:
     from anabranch.divide.path import Path
@@ -49,16 +50,18 @@ class PriorDraws:
     attempts: int
 
 
-def draw_within(path: Path, n: int, seed: int) -> PriorDraws:
-    """Draw until `n` draws lie in the path, or until it is clear that few do."""
+def draw_within(path: Path, n: int, seed: int, most: int | None = None) -> PriorDraws:
+    """Draw until `n` draws lie in the path, or until it is clear that few do, or `most` attempts were made."""
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     found, attempts, size = 0, 0, max(n, _FEWEST_ATTEMPTS[path.interpreted])
-    most = _ATTEMPTS_PER_DRAW * size
+    most = _ATTEMPTS_PER_DRAW * size if most is None else most
+    size = min(size, most)
     while found < n and attempts < most:
+        checkpoint()
         batches.append(_batch(path, size, seed, attempts))
         found += len(batches[-1][0])
         attempts += size
-        size = min(2 * size, 20_000) if not path.interpreted else size
+        size = min(2 * size, 20_000, most - attempts) if not path.interpreted else min(size, most - attempts)
     points, log_weights, every = (np.concatenate(part) for part in zip(*batches, strict=True))
     log_mean = logsumexp(every) - np.log(attempts)
     # Relative to the mean, so that a probability too small for a float still has an error.

@@ -1,0 +1,49 @@
+"""Prior sampling: the coarsest estimate of a path, which a few points give.
+
+With draws x_i from the prior within the path, whose prior probability is p_k,
+
+    Ẑ_k = p_k · (1/n) Σ_i g(y | x_i),
+
+importance sampling with the prior as the proposal (paper, section 4.2: any estimator of Z_k may serve as the local
+one). It comes first where a limit may leave no time for anything better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.target import Target
+from anabranch.conquer.weights import log_mean
+from anabranch.divide.support import prior_is_sampled
+
+__all__ = ["prior_estimate"]
+
+
+def prior_estimate(target: Target, n: int, rng: np.random.Generator) -> Estimate:
+    """The estimate from at most n prior draws; nothing where the prior cannot be drawn from.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> from anabranch.conquer import PathTarget
+        >>> def coin(heads):
+        ...     ab.observe("heads", dist.Binomial(10, ab.sample("p", dist.Beta(1.0, 1.0))), heads)
+        >>> target = PathTarget(ab.find_paths(coin, 7).paths[0])
+        >>> estimate = prior_estimate(target, 1_000, np.random.default_rng(0))
+        >>> bool(abs(estimate.log_evidence - np.log(1 / 11)) < 3 * estimate.log_evidence_sd < 0.2)
+        True
+    """
+    if not prior_is_sampled(target.path):
+        return Estimate.nothing(target.dim, target.evaluations, "Prior")
+    draws = target.prior(n, rng)
+    if not len(draws.points):
+        return Estimate.nothing(target.dim, target.evaluations, "Prior")
+    evaluation = target.evaluate(draws.points)
+    log_likelihood = np.where(evaluation.inside, evaluation.log_likelihood, -np.inf)
+    log_weights = draws.log_probability + draws.log_weights - log_mean(draws.log_weights) + log_likelihood
+    estimate = Estimate.from_weights(draws.points, log_weights, target.evaluations, "Prior")
+    # Weights that are all the same say nothing of those that were not drawn.
+    sd = float(np.hypot(max(estimate.log_evidence_sd, 1 / len(draws.points)), draws.log_probability_sd))
+    return replace(estimate, log_evidence_sd=sd)

@@ -1,0 +1,139 @@
+"""Threads that work on paths at the same time, and that nothing the paths do can hold up.
+
+The threads are daemons: one that does not come back, because the program it runs hangs or a compilation takes minutes,
+keeps neither the run nor Python from ending. An interrupt reaches the main thread, which only waits; it then gives the
+others a moment to hand over what they have. BLAS is held to one thread meanwhile, for as many threads as there are
+cores work already.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from anabranch.divide.dispatch import is_compiling
+from anabranch.limits import LimitReached, Limits, enforced
+
+__all__ = ["Workers", "one_blas_thread"]
+
+_POLL = 0.1
+"""Seconds between two looks at the limits, while waiting."""
+_GRACE = 0.5
+"""Seconds after the end of the run's time for which work that ends by itself is waited for."""
+_FAREWELL = 2.5
+"""Seconds after an interrupt for which it is."""
+
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass
+class _Job:
+    """One call, and what became of it."""
+
+    call: Callable[[], Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    outcome: Any = None
+    error: BaseException | None = None
+    thread: int = 0
+
+    def run(self) -> None:
+        self.thread = threading.get_ident()
+        try:
+            self.outcome = self.call()
+        except LimitReached:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.done.set()
+
+
+class Workers:
+    """A number of threads that share the limits of one run.
+
+    Example:
+        >>> with Workers(2, Limits()) as workers:
+        ...     workers.map(lambda x: x**2, [1, 2, 3])
+        [1, 4, 9]
+    """
+
+    def __init__(self, number: int, limits: Limits) -> None:
+        self.number, self.limits = number, limits
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+
+    def __enter__(self) -> Workers:
+        for number in range(self.number):
+            threading.Thread(target=self._work, name=f"anabranch-{number}", daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for _ in range(self.number):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        with enforced(self.limits):
+            while (job := self._jobs.get()) is not None:
+                job.run()
+
+    def map(self, function: Callable[[Task], Outcome], tasks: Sequence[Task]) -> list[Outcome | None]:
+        """The outcome for each task; None where a limit or an interrupt came before.
+
+        An interrupt sets `limits.cancelled`, and is not raised: what was done by then comes first.
+        """
+        jobs = [_Job(lambda task=task: function(task)) for task in tasks]  # type: ignore[misc]
+        for job in jobs:
+            self._jobs.put(job)
+        try:
+            while not all(job.done.is_set() for job in jobs) and self._is_worth_waiting(jobs):
+                _wait_for(jobs, _POLL)
+        except KeyboardInterrupt:
+            self.limits.cancelled.set()
+            _wait_for(jobs, _FAREWELL)
+        done = [job for job in jobs if job.done.is_set()]
+        for job in done:
+            if job.error is not None:
+                raise job.error
+        return [job.outcome if job.done.is_set() else None for job in jobs]
+
+    def _is_worth_waiting(self, jobs: Sequence[_Job]) -> bool:
+        """Whether the time is not over, or what is at work can still be expected to end by itself."""
+        limits = self.limits
+        if limits.seconds is None or limits.elapsed < limits.seconds + _GRACE:
+            return True
+        return any(is_compiling(job.thread) for job in jobs if not job.done.is_set())
+
+
+def _wait_for(jobs: Sequence[_Job], seconds: float) -> None:
+    """Wait until all are done, but no longer than this; an interrupt ends it."""
+    end = time.monotonic() + seconds
+    for job in jobs:
+        job.done.wait(max(end - time.monotonic(), 0.0))
+
+
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_limits: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within this BLAS uses one thread; several runs may be within it at once, and the last one undoes it."""
+    global _blas_users, _blas_limits
+    with _blas_lock:
+        if _blas_users == 0:
+            _blas_limits = threadpool_limits(limits=1, user_api="blas")
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if _blas_users == 0:
+                _blas_limits.restore_original_limits()
