@@ -56,8 +56,8 @@ _EXPLORING = 0.3
 """The share of the time that executions from the prior may take."""
 _SLACK = 2.0
 """By which factor a visit may exceed the evaluations it is meant to take, before it is ended."""
-_SPENT = 0.01
-"""The share of the budget that is not worth another round."""
+_SPENT, _LEAST = 0.01, 500
+"""The share of the budget that is not worth another round, and evaluations below which an allocation is not."""
 _SKETCH, _SKETCH_BELOW = 16, 1_000
 """Prior draws of a sketch, and evaluations for each path below which one is made in case that nothing better comes."""
 _DOUBTED = 0.1
@@ -82,7 +82,7 @@ class Search:
         self.settings, self.division, self.limits, self.seed, self.progress = settings, division, limits, seed, progress
         self.ledger = Ledger()
         self.executions = 0
-        self.rounds = self.looked = 0
+        self.rounds = self.looked = self.idle = 0
         self.history = History()
         self.gains: list[float] = []  # by how much each first look raised log Ẑ
         self.unseen: dict[Entry, float] = {}  # at the end: the paths not visited, and what they may have
@@ -114,8 +114,10 @@ class Search:
             if not chosen:
                 given_up = ", was given up" if any(entry.gave_up for entry in self.ledger) else ""
                 return f"Nothing was left to do: every path found is solved exactly{given_up} or has no mass."
+            before = self.ledger.evaluations
             self.conquer(chosen, workers)
             self.limits.check()
+            self.idle = self.idle + 1 if self.ledger.evaluations == before else 0
             self.discover([task.entry for task in chosen])
             self.rounds += 1
             self.show()
@@ -124,7 +126,9 @@ class Search:
 
     def spent(self) -> str:
         """Why no other round can begin, or nothing: what is left of the budget is not worth one."""
-        return self.limits.exceeded(self.ledger.evaluations + (int(_SPENT * self.limits.budget) if self.rounds else 0))
+        budget, evaluations = self.limits.budget, self.ledger.evaluations
+        too_little = self.rounds and budget - evaluations < max(_SPENT * budget, self.idle * _LEAST)
+        return self.limits.exceeded(budget if too_little else evaluations)
 
     def too_little_time(self) -> errors.LimitTooSmall:
         """The error for a run that ends before any path has an estimate."""
@@ -132,7 +136,7 @@ class Search:
         return errors.LimitTooSmall(
             f"the {self.limits.seconds:g} seconds were over when {found} had an estimate",
             where=self.division.where,
-            remedy="Give the run more seconds, or make one execution of the program cheaper: less data, a shorter loop, "
+            remedy="Give the run more seconds, or make an execution of the program cheaper: less data, a shorter loop, "
             "jax.numpy in place of Python numbers",
         )
 
@@ -147,7 +151,7 @@ class Search:
             # Half a round: the sooner the mass is found, the less is spent where there is none.
             waiting, fresh = len(fresh), fresh[: max(self.settings.allocations // 2, len(fresh) // 50, 1)]
             share = self.settings.first_share or self.first_share()
-            most = max(left // waiting, min(left // len(fresh), int(_SLACK * share)))
+            most = min(max(left // waiting, int(_SLACK * share)), max(left // len(fresh), 1))
             return [Task(entry, self.first_look(entry, min(share, most)), most) for entry in fresh]
         if doubted := self.doubted()[: self.settings.allocations // 2]:
             share = min(_ENOUGH, self.doubt_most(len(doubted)), max(int(left / _SLACK / len(doubted)), 1))
@@ -156,7 +160,8 @@ class Search:
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
         hasty = set(self.hasty(weights))
         entries = self.unsettled(entries, weights, hasty) or entries
-        times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries]))
+        number = int(np.clip(left / (_SLACK * _LEAST), 1, self.settings.allocations))
+        times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries], number))
         # Where many paths share the mass, each gets less at a time.
         share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
         share = min(share, max(int(left / _SLACK / max(times.total(), 1)), 1))
@@ -216,9 +221,9 @@ class Search:
         least = _ENOUGH if hasty else self.settings.share // 10
         return int(max(entry.target.evaluations * (2 * weight * entry.error / tolerance) ** 2, least))
 
-    def allocator_choice(self, arms: Sequence[Arm]) -> list[int]:
+    def allocator_choice(self, arms: Sequence[Arm], number: int) -> list[int]:
         rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
-        return self.settings.allocator.choose(arms, self.settings.allocations, rng) if arms else []
+        return self.settings.allocator.choose(arms, number, rng) if arms else []
 
     def chosen(self) -> list[Entry]:
         """The entries of the paths that may share the evaluations."""
@@ -336,7 +341,9 @@ class Search:
 
         Only with a time limit does this depend on the clock.
         """
-        evaluations = task.evaluations if task.entry.visits else task.evaluations * target.cost
+        evaluations = task.evaluations
+        if not task.entry.visits and target.cost > 1:
+            evaluations = min(evaluations * target.cost, int(task.most / _SLACK))
         if task.entry.path.interpreted:
             evaluations = evaluations // _DEAR
         if self.limits.seconds is not None and target.seconds > 0:
@@ -344,7 +351,7 @@ class Search:
             waiting = sum(not entry.visits for entry in self.ledger) + 1
             seconds = (self.limits.seconds - self.limits.elapsed) / (_SLACK * waiting)
             evaluations = min(evaluations, max(int(rate * seconds), 2 * _SKETCH))
-        return max(min(evaluations, int(task.most / _SLACK)), 1)
+        return max(min(evaluations, task.most), 1)
 
     def check_some_solved(self) -> None:
         solved = self.ledger.solved

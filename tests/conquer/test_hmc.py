@@ -201,7 +201,7 @@ def test_before_warming_up_nothing_is_known(five):
     strategy, target = NUTS(), PathTarget(five.path)
     estimate = strategy.estimate(target, strategy.start(target, np.random.default_rng(0)))
     assert estimate.log_evidence_sd == np.inf
-    assert estimate.remarks == ("The chains have not begun.",)
+    assert estimate.remarks == ("The chains are not warmed up yet.",)
 
 
 @pytest.mark.parametrize(("program", "message"), UNSUITED)
