@@ -3,6 +3,9 @@
 It is the recorder with every site given a value at once. All values are then known, everything is computed as the
 program goes, and whatever Python does with a value works: `float`, NumPy, pandas, an external simulator. The path is
 the addresses met, together with the values of those discrete sites that the program asked about.
+
+What the library adds to a run is kept small: the transforms, and the log densities of all statements of all points,
+are functions of the form of a distribution (`forms.py`), traced once and evaluated with NumPy.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ import numpy as np
 from jax.tree_util import tree_leaves, tree_map
 from numpyro.distributions import biject_to
 
+from anabranch.divide import forms
 from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.forms import LogDensities
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
+from anabranch.limits import checkpoint
 
 __all__ = ["Execution", "Interpreted", "interpret", "replay"]
 
@@ -47,7 +53,11 @@ class _Assigning:
         self.values: dict[str, np.ndarray] = {}
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray:
-        parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
+        known = site.described
+        if known is not None:
+            parameters = [x[None] for x in known.parameters]
+        else:
+            parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
         dtype = np.int64 if site.discrete else np.float64
         value = np.asarray(self._assign(site, parameters), dtype)
         self.values[site.name] = value
@@ -63,7 +73,9 @@ class _Assigning:
 def interpret(program: Program, assign: Assign) -> Execution:
     """Run the program once. `assign(site, parameters)` gives each site its value."""
     oracle = _Assigning(assign)
-    recording = Recorder(program, oracle).run()
+    recorder = Recorder(program, oracle)
+    recorder.recording.concrete = True
+    recording = recorder.run()
     for index in recording.asked:
         site = recording.sites[index]
         site.fixed = site.value.known
@@ -90,7 +102,15 @@ class Interpreted:
         return max((columns.stop for columns in self.columns.values()), default=0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        rows = np.array([self._evaluate_one(point) for point in points], float).reshape(-1, 4)
+        """The program runs once for each point; the log densities of all the runs are computed together."""
+        together, parts = LogDensities(), []
+        for point in points:
+            checkpoint()
+            jacobians: list[np.ndarray] = []
+            run = self._run(self._at(point, together, jacobians))
+            parts.append(None if run is None else (jacobians, *run.recording.densities(together)))
+        together.finish()
+        rows = np.array([_total(part) for part in parts], float).reshape(-1, 4)
         return Evaluation(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3].astype(bool))
 
     evaluate_on_host = evaluate
@@ -98,6 +118,7 @@ class Interpreted:
     def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
         out = []
         for i, point in enumerate(points):
+            checkpoint()
             run = self._run(self._at(point))
             if run is not None:
                 sites, deterministics, result = concrete(
@@ -111,6 +132,7 @@ class Interpreted:
         n = max((len(v) for v in values.values()), default=1)
         out = np.full((n, self.dim), np.nan)
         for i in range(n):
+            checkpoint()
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
             for site in run.recording.sites:
@@ -118,8 +140,12 @@ class Interpreted:
                     out[i, self.columns[site.name]] = _coordinates(site)
         return out
 
-    def _at(self, point: np.ndarray, log_jacobians: list[float] | None = None) -> Assign:
-        """Give each site its value at a point; the logarithms of the Jacobians on the way are added to the list."""
+    def _at(
+        self, point: np.ndarray, together: LogDensities | None = None, log_jacobians: list[np.ndarray] | None = None
+    ) -> Assign:
+        """Give each site its value at a point. The logarithms of the Jacobians on the way are added to the list; most
+        have their values once `together` is finished."""
+        jacobians = [] if log_jacobians is None else log_jacobians
 
         def value(site: Site, _: list[np.ndarray]) -> np.ndarray:
             if site.name in self._fixed:
@@ -132,11 +158,16 @@ class Interpreted:
                 if (coordinates != np.round(coordinates)).any():
                     raise _LeftPath
                 return coordinates
-            transform = biject_to(site.distribution.support)
-            constrained = transform(jnp.asarray(coordinates))
-            if log_jacobians is not None:
-                log_jacobians.append(_number(jnp.sum(transform.log_abs_det_jacobian(coordinates, constrained))))
-            return np.asarray(as_input(constrained))
+            known = site.described
+            waiting = None if known is None else known.term(forms.log_jacobian, coordinates)
+            placed = None if known is None else known.of(forms.placed, coordinates)
+            if placed is None or waiting is None:
+                placed, log_jacobian = _placed(site, coordinates)
+                jacobians.append(log_jacobian)
+            elif together is not None:
+                jacobians.append(np.zeros(1))
+                together.add(jacobians[-1], 0, *waiting)
+            return placed
 
         return value
 
@@ -148,19 +179,26 @@ class Interpreted:
             return None
         return run if run.signature == self.execution.signature else None
 
-    def _evaluate_one(self, point: np.ndarray) -> tuple[float, float, float, bool]:
-        log_jacobians: list[float] = []
-        run = self._run(self._at(point, log_jacobians))
-        if run is None:
-            return -np.inf, 0.0, 0.0, False
-        recording, jacobian = run.recording, sum(log_jacobians)
-        prior = sum(_number(recording.log_prob(site)) for site in recording.sites)
-        likelihood = sum(_number(recording.log_likelihood(o)) for o in recording.observations)
-        return prior + jacobian, likelihood, jacobian, True
-
 
 class _LeftPath(BaseException):
     """The run met a site that the path does not have. Not an `Exception`: the program must not catch it."""
+
+
+def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tuple[float, float, float, bool]:
+    """Log prior with the Jacobian, log likelihood, log Jacobian, and whether the run stayed on the path."""
+    if part is None:
+        return -np.inf, 0.0, 0.0, False
+    jacobians, log_priors, log_likelihoods = part
+    jacobian = sum(float(log_jacobian[0]) for log_jacobian in jacobians)
+    return sum(log_priors.tolist()) + jacobian, sum(log_likelihoods.tolist()), jacobian, True
+
+
+def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The value of a site without a form at its coordinates, and the logarithm of the Jacobian, in an array."""
+    transform = biject_to(site.distribution.support)
+    value = transform(jnp.asarray(coordinates))
+    log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, value))
+    return np.asarray(as_input(value)), np.asarray(as_input(log_jacobian)).reshape(1)
 
 
 def concrete(tree: Any) -> Any:
@@ -176,12 +214,11 @@ def _with_axis(tree: Any) -> Any:
     return tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, tree)
 
 
-def _number(value: Any) -> float:
-    return float(np.asarray(as_input(value)))
-
-
 def _coordinates(site: Site) -> np.ndarray:
     if site.discrete:
         return site.value.known.reshape(-1)
+    known = None if site.described is None else site.described.of(forms.coordinates, site.value.known)
+    if known is not None:
+        return known.reshape(-1)
     with site.value._trace.current():
         return np.asarray(as_input(biject_to(site.distribution.support).inv(site.value))).reshape(-1)

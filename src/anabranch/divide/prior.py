@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.simulate import Batch, Given
+from anabranch.limits import checkpoint
 
 if TYPE_CHECKING:
     from anabranch.divide.path import Path
@@ -118,6 +118,7 @@ def _interpreted(
     fixed = {site.name: site.fixed for site in _fixed(end.recording)}
     log_weights, inside = np.full(size, -np.inf), []
     for i in range(size):
+        checkpoint()
         batch = Batch(seed, Given(), np.arange(1), key=offset + i, stream=_STREAM)
 
         def assign(site: Site, parameters: list[np.ndarray], batch: Batch = batch) -> np.ndarray:
@@ -129,8 +130,7 @@ def _interpreted(
         except TooManySites:
             continue
         if run.signature == end.signature:
-            masses = [run.recording.traced_log_mass(s, s.value.known) for s in _fixed(run.recording)]
-            log_weights[i] = sum(float(np.asarray(as_input(mass))) for mass in masses)
+            log_weights[i] = sum(run.recording.drawn_log_mass(site) for site in _fixed(run.recording))
             if log_weights[i] > -np.inf:
                 inside.append(run.values)
     values = {name: np.stack([each[name] for each in inside]) for name in end.values} if inside else {}

@@ -21,6 +21,7 @@ import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
+from anabranch.divide import forms
 from anabranch.divide.frames import frame_of, negated, question, user_frame, where
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
@@ -78,6 +79,7 @@ class Recorder(Messenger):
         self._questions = 0  # since the last site
         self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
+        self._askable = 0  # the discrete sites with an assigned value that nothing was asked about so far, as bits
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
@@ -146,12 +148,13 @@ class Recorder(Messenger):
             raise
 
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, distribution, place = msg["name"], private_copy(msg["fn"], self._validates), where(user_frame())
+        name, place = msg["name"], where(user_frame())
+        distribution = private_copy(msg["fn"], self._validates and not forms.parameters_hold(msg["fn"]))
         self._claim(name, place)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
         if msg["value"] is not None:  # observed, or given by a handler inside the program
-            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"])
+            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], forms.held)
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             self.recording.add(observed)
@@ -206,6 +209,8 @@ class Recorder(Messenger):
             self._open &= ~(1 << index)
             if self.program.split.get(name):
                 recording.asked.add(index)
+            elif discrete and self.program.split.get(name, True):
+                self._askable |= 1 << index
         elif self.program.split.get(name):
             if not discrete:
                 raise ValueError(
@@ -240,9 +245,9 @@ class Recorder(Messenger):
     def asked(self, tracer: PathTracer) -> None:
         """A known value was used as a concrete one: the sites behind it decide the path."""
         self._bound_questions()
-        for site in self._sites_in(tracer.sites):
-            if site.discrete and site.fixed is None and self.program.split.get(site.name, True):
-                self.recording.asked.add(site.index)
+        if tracer.sites & self._askable:
+            self.recording.asked.update(site.index for site in self._sites_in(tracer.sites & self._askable))
+            self._askable &= ~tracer.sites
 
     def decide(self, tracer: PathTracer) -> np.ndarray:
         with self._not_to_be_caught():

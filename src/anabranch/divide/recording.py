@@ -13,6 +13,7 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
+from anabranch.divide.forms import Described, LogDensities, Term, at, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
@@ -67,6 +68,11 @@ class Site:
         return self.value.aval.shape
 
     @cached_property
+    def described(self) -> Described | None:
+        """The distribution as its form and its parameters, where they are known."""
+        return described(self.distribution)
+
+    @cached_property
     def discrete(self) -> bool:
         return bool(self.distribution.support.is_discrete)
 
@@ -75,6 +81,14 @@ class Site:
         """The shape of the site's coordinates: none where it is fixed, one fewer for a simplex."""
         if self.discrete:
             return self.shape
+        form = self.described.form if self.value.known is not None and self.described is not None else None
+        if form is None:
+            return self._unconstrained_shape()
+        if form.unconstrained_shape is None:
+            form.unconstrained_shape = self._unconstrained_shape()
+        return form.unconstrained_shape
+
+    def _unconstrained_shape(self) -> tuple[int, ...]:
         support = base_support(self.distribution.support)
         if type(support) not in biject_to._registry:
             raise errors.NoTransform(
@@ -93,6 +107,8 @@ class Site:
 
     @cached_property
     def _flat(self) -> tuple[list[Any], Any]:
+        if "described" in vars(self) and self.described is not None:
+            return self.described.leaves, self.described.form.tree
         return tree_flatten(self.distribution)
 
     @cached_property
@@ -150,6 +166,8 @@ class Recording:
         self.deterministics: dict[str, Any] = {}
         self.result: Any = None
         self.asked: set[int] = set()
+        self.concrete = False
+        """Whether every site has a value when it is met, as in a run of the interpreter."""
         self._statements: list[tuple[Site | Observation, int]] = []
         self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
@@ -200,19 +218,47 @@ class Recording:
         else:
             statement.preceding = len(self.sites)
             self.observations.append(statement)
-            if self.program.sequential:
+            if self.program.sequential and not self.concrete:
                 self.log_likelihood(statement)
 
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
+        if self.concrete:
+            return self._computed[0][site.index]
         if site.index not in self._log_probs:
             plain = site.scale is None and site.sampled_from is site.distribution
             constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
-            if constant is None:
-                with self.trace.current():
-                    constant = log_prob(site.distribution, site.value, site.scale, site.discrete, site.name, site.where)
-            self._log_probs[site.index] = constant
+            self._log_probs[site.index] = self._traced_log_density(site) if constant is None else constant
         return self._log_probs[site.index]
+
+    def _traced_log_density(self, statement: Site | Observation) -> Any:
+        """The log density of a statement, recorded."""
+        s = statement
+        check_support = s.discrete if isinstance(s, Site) else s.check_support
+        with self.trace.current():
+            return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where)
+
+    def densities(self, together: LogDensities) -> tuple[np.ndarray, np.ndarray]:
+        """The log density of each site and of each observation of a run in which every value is known.
+
+        The arrays are complete once `together` is finished, with what other runs have in the same form.
+        """
+        log_priors, log_likelihoods = np.zeros(len(self.sites)), np.zeros(len(self.observations))
+        for slots, statements in ((log_priors, self.sites), (log_likelihoods, self.observations)):
+            for slot, statement in enumerate(statements):
+                waiting = _term(statement)
+                if waiting is None:
+                    slots[slot] = float(np.asarray(as_input(self._traced_log_density(statement))))
+                else:
+                    together.add(slots, slot, *waiting)
+        return log_priors, log_likelihoods
+
+    @cached_property
+    def _computed(self) -> tuple[np.ndarray, np.ndarray]:
+        together = LogDensities()
+        out = self.densities(together)
+        together.finish()
+        return out
 
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
@@ -238,13 +284,21 @@ class Recording:
             kept = _log_masses[key] = np.asarray(as_input(self.traced_log_mass(site, value)))
         return kept
 
+    def drawn_log_mass(self, site: Site) -> float:
+        """The log probability of drawing the value that a discrete site has, in a run in which all is known."""
+        source = site.described if site.sampled_from is site.distribution else described(site.sampled_from)
+        waiting = None if source is None else source.log_density(site.value.known, None, True)
+        if waiting is None:
+            return float(np.asarray(as_input(self.traced_log_mass(site, site.value.known))))
+        return float(at(*waiting))
+
     def log_likelihood(self, observation: Observation) -> Any:
         """The log density of an observation, as a traced scalar."""
-        o = observation
-        if o.traced is None:
-            with self.trace.current():
-                o.traced = log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
-        return o.traced
+        if self.concrete:
+            return self._computed[1][self.observations.index(observation)]
+        if observation.traced is None:
+            observation.traced = self._traced_log_density(observation)
+        return observation.traced
 
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of drawing a value of a discrete site: the node of the value, and of the result."""
@@ -257,6 +311,15 @@ class Recording:
         """The decisions, in words."""
         asked = [f"{s.name} = {show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
+
+
+def _term(statement: Site | Observation) -> Term | None:
+    """The log density of a statement whose distribution and value are known, to be computed."""
+    s = statement
+    if isinstance(s, Site):
+        return None if s.described is None else s.described.log_density(s.value.known, s.scale, s.discrete)
+    source = described(s.distribution)
+    return None if source is None else source.log_density(s.value, s.scale, s.check_support)
 
 
 def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:
