@@ -17,16 +17,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 from jax.extend.core import ClosedJaxpr, Literal
-from jax.tree_util import tree_flatten, tree_unflatten
+from jax.tree_util import tree_flatten, tree_structure, tree_unflatten
 from numpyro.distributions import biject_to, constraints
-from numpyro.distributions.transforms import Transform
+from numpyro.distributions.transforms import AffineTransform, Transform
 
 from anabranch.divide import host
 from anabranch.divide.internals import inside, known_array
-from anabranch.divide.terms import summed, support_holds
+from anabranch.divide.terms import base_support, summed, support_holds
 
 __all__ = [
     "Described",
@@ -42,9 +41,10 @@ __all__ = [
     "placed",
 ]
 
-_MOST_FORMS, _MOST_NUMBERS = 10_000, 4_000_000
-_MOST_OF_AN_ARRAY = 1_000
-"""Numbers in an array that is part of a form and not a parameter; where it has more, there is no form."""
+_MOST_FORMS, _MOST_FOUND, _MOST_NUMBERS = 10_000, 1_000, 4_000_000
+_MOST_OF_AN_ARRAY, _MOST_TO_COMPARE = 1_000, 64
+"""Numbers in an array that is part of a form and not a parameter, above which there is no form; numbers among the
+parameters, above which they are not remembered."""
 
 Type = tuple[tuple[int, ...], np.dtype, bool]
 """Shape, dtype, and whether jax takes the dtype for a suggestion, as it does for numbers of Python."""
@@ -59,15 +59,18 @@ class Form:
 
     def __init__(self, example: Any, types: Sequence[Type]) -> None:
         self.tree, self.types = tree_flatten(example)[1], tuple(types)
-        self.discrete = bool(example.support.is_discrete) if example.support is not None else False
+        self.discrete = bool(example.support.is_discrete)
         self.shape = tuple(int(size) for size in example.shape())
         self.unconstrained_shape: tuple[int, ...] | None = None
         """Of the coordinates of a site, once that was asked for."""
+        self.found_valid: set[bytes] = set()
+        """Parameters that were found to be valid: a prior has the same ones in every execution."""
         self._functions: dict[Any, _Function | None] = {}
 
     def function(self, of: Callable[..., Any], *types: Type) -> _Function | None:
         """A function of a distribution and of values of these types, or None if jax cannot trace it."""
-        key = of, types
+        # NumPyro's own check of values, which the user may have turned off, is part of its log densities.
+        key = of, types, dist.Distribution._validate_args
         try:
             return self._functions[key]
         except KeyError:
@@ -79,14 +82,20 @@ class Form:
             jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in (*types, *self.types)
         ]  # the values, and after them the parameters
         try:
-            with inside(), numpyro.validation_enabled(False):
+            with inside():
                 return _Function(
-                    jax.make_jaxpr(
-                        lambda *args: of(tree_unflatten(self.tree, args[len(types) :]), *args[: len(types)])
-                    )(*given)
+                    jax.make_jaxpr(lambda *args: of(self.rebuilt(args[len(types) :]), *args[: len(types)]))(*given)
                 )
         except Exception:  # it takes Python decisions, say, or has no density: whoever asks finds out by asking it
             return None
+
+    def rebuilt(self, parameters: Sequence[Any]) -> Any:
+        """A distribution of this form with these parameters."""
+        return _unsettled(tree_unflatten(self.tree, parameters))
+
+    def distrust(self, function: _Function) -> None:
+        """Never use a function again: it does not give what the distribution itself gives."""
+        self._functions = {key: None if f is function else f for key, f in self._functions.items()}
 
 
 class _Function:
@@ -94,6 +103,8 @@ class _Function:
 
     def __init__(self, jaxpr: ClosedJaxpr) -> None:
         self.jaxpr = jaxpr
+        self.trusted = False
+        """Whether it gave what a distribution of the form gave by itself."""
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> np.ndarray:
         """Values and parameters, each with the batch as its first axis; so has the result."""
@@ -127,6 +138,13 @@ class Described:
 
     def __init__(self, form: Form, leaves: list[Any], parameters: list[np.ndarray]) -> None:
         self.form, self.leaves, self.parameters = form, leaves, parameters
+
+    @property
+    def content(self) -> bytes | None:
+        """The parameters as bytes, if they are few."""
+        if sum(x.size for x in self.parameters) > _MOST_TO_COMPARE:
+            return None
+        return b"".join([x.tobytes() for x in self.parameters])
 
     def term(self, of: Callable[..., Any], *values: Any) -> Term | None:
         """A function of the distribution and of values, to be computed; None if it cannot be had in this way."""
@@ -176,7 +194,30 @@ def _new_form(distribution: Any, leaves: list[Any], types: Sequence[Type]) -> Fo
     own = tree_flatten(distribution)[0]
     if len(own) != len(leaves) or any(x is not y for x, y in zip(own, leaves, strict=True)):
         return None
-    return Form(distribution, types)
+    if distribution.support is None:
+        return None
+    form = Form(distribution, types)
+    return form if _same_transform(distribution.support, form.rebuilt(leaves).support) else None
+
+
+def _same_transform(one: Any, other: Any) -> bool:
+    """Whether two supports have the same kind of bijection: NumPyro knows some supports by identity."""
+    if type(one) is not type(other):
+        return False
+    if one.is_discrete or type(base_support(one)) not in biject_to._registry:
+        return True
+    return tree_structure(biject_to(one)) == tree_structure(biject_to(other))
+
+
+def _unsettled(distribution: Any) -> Any:
+    """A distribution out of its parts, which NumPyro's setting for all of them tells again whether to check values."""
+    state = vars(distribution)
+    if state.get("_validate_args", False) is None:
+        del state["_validate_args"]
+    for part in state.values():
+        if isinstance(part, dist.Distribution):
+            _unsettled(part)
+    return distribution
 
 
 def _as_parameter(leaf: Any) -> tuple[np.ndarray, bool]:
@@ -223,6 +264,8 @@ def _key(value: Any, leaves: list[Any]) -> Any:
         return "parameter"
     fields = _fields(cls)
     if fields is None:
+        if isinstance(value, AffineTransform) and not isinstance(value.scale, jax.Array) and np.any(value.scale < 0):
+            raise _NoForm  # NumPyro looks at the sign of a constant, and takes it for positive where it cannot
         children, fixed = value.tree_flatten()
         return cls, _frozen(fixed), *[_key(child, leaves) for child in children]
     state = vars(value)
@@ -306,18 +349,24 @@ def valid(distribution: Any) -> Any:
     return out
 
 
-def parameters_hold(distribution: Any) -> bool:
+def parameters_hold(known: Described) -> bool:
     """Whether the parameters are known to be valid; if not, NumPyro is to be asked."""
-    known = described(distribution)
-    result = None if known is None else known.of(valid)
-    return result is not None and bool(result)
+    content, found = known.content, known.form.found_valid
+    if content is not None and content in found:
+        return True
+    result = known.of(valid)
+    holds = result is not None and bool(result)
+    if holds and content is not None:
+        if len(found) >= _MOST_FOUND:
+            found.clear()
+        found.add(content)
+    return holds
 
 
-def held(distribution: Any, value: Any) -> tuple[np.ndarray, bool] | None:
+def held(known: Described, value: Any) -> tuple[np.ndarray, bool] | None:
     """Which parts of a value are inside the support, and whether that depends on a site; None if that is not known."""
-    known = described(distribution)
-    waiting = None if known is None else known.term(holds, value)
-    if known is None or waiting is None:
+    waiting = known.term(holds, value)
+    if waiting is None:
         return None
     depends = zip((value, *known.leaves), waiting[0].depends_on, strict=True)
     is_random = any(needed and bool(getattr(leaf, "sites", 0)) for leaf, needed in depends)

@@ -10,6 +10,7 @@ are functions of the form of a distribution (`forms.py`), traced once and evalua
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,14 +22,14 @@ from numpyro.distributions import biject_to
 
 from anabranch.divide import forms
 from anabranch.divide.evaluation import Evaluation
-from anabranch.divide.forms import LogDensities
+from anabranch.divide.forms import Form, LogDensities
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.limits import checkpoint
 
-__all__ = ["Execution", "Interpreted", "interpret", "replay"]
+__all__ = ["Execution", "Interpreted", "coordinates_of", "interpret", "replay"]
 
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
@@ -103,11 +104,11 @@ class Interpreted:
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         """The program runs once for each point; the log densities of all the runs are computed together."""
-        together, parts = LogDensities(), []
-        for point in points:
+        together, parts, ready = LogDensities(), [], self._placed_at_once(points)
+        for i, point in enumerate(points):
             checkpoint()
             jacobians: list[np.ndarray] = []
-            run = self._run(self._at(point, together, jacobians))
+            run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
             parts.append(None if run is None else (jacobians, *run.recording.densities(together)))
         together.finish()
         rows = np.array([_total(part) for part in parts], float).reshape(-1, 4)
@@ -116,10 +117,10 @@ class Interpreted:
     evaluate_on_host = evaluate
 
     def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
-        out = []
+        out, ready = [], self._placed_at_once(points)
         for i, point in enumerate(points):
             checkpoint()
-            run = self._run(self._at(point))
+            run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}))
             if run is not None:
                 sites, deterministics, result = concrete(
                     (run.values, run.recording.deterministics, run.recording.result)
@@ -137,21 +138,43 @@ class Interpreted:
             run = interpret(self.program, replay(row))
             for site in run.recording.sites:
                 if site.name in self.columns:
-                    out[i, self.columns[site.name]] = _coordinates(site)
+                    out[i, self.columns[site.name]] = coordinates_of(site)
+        return out
+
+    def _placed_at_once(self, points: np.ndarray) -> dict[str, tuple[Form, np.ndarray]]:
+        """The values of those sites at all points whose transform has no parameters; they hold for one form."""
+        out = {}
+        for site in self.execution.recording.free:
+            if site.described is None or site.discrete or not len(points):
+                continue
+            form, shape = site.described.form, site.unconstrained_shape
+            function = form.function(forms.placed, (shape, np.dtype(np.float64), False))
+            if function is not None and not any(function.depends_on[1:]):
+                # A copy: NumPy may compute with another rounding where the numbers are not side by side.
+                coordinates = points[:, self.columns[site.name]].reshape(len(points), *shape).copy()
+                parameters = [parameter[None] for parameter in site.described.parameters]
+                out[site.name] = form, function([coordinates, *parameters])
         return out
 
     def _at(
-        self, point: np.ndarray, together: LogDensities | None = None, log_jacobians: list[np.ndarray] | None = None
+        self,
+        point: np.ndarray,
+        ready: Mapping[str, tuple[Form, np.ndarray]],
+        together: LogDensities | None = None,
+        log_jacobians: list[np.ndarray] | None = None,
     ) -> Assign:
-        """Give each site its value at a point. The logarithms of the Jacobians on the way are added to the list; most
-        have their values once `together` is finished."""
+        """Give each site its value at a point, one of those that are `ready` if it has the form for it.
+
+        The logarithms of the Jacobians on the way are added to the list; most have their values once `together` is
+        finished.
+        """
         jacobians = [] if log_jacobians is None else log_jacobians
 
         def value(site: Site, _: list[np.ndarray]) -> np.ndarray:
             if site.name in self._fixed:
                 return self._fixed[site.name]
             columns = self.columns.get(site.name)
-            if columns is None or columns.stop - columns.start != int(np.prod(site.unconstrained_shape)):
+            if columns is None or columns.stop - columns.start != math.prod(site.unconstrained_shape):
                 raise _LeftPath
             coordinates = point[columns].reshape(site.unconstrained_shape)
             if site.discrete:
@@ -160,7 +183,9 @@ class Interpreted:
                 return coordinates
             known = site.described
             waiting = None if known is None else known.term(forms.log_jacobian, coordinates)
-            placed = None if known is None else known.of(forms.placed, coordinates)
+            form, placed = ready.get(site.name, (None, None))
+            if known is not None and form is not known.form:
+                placed = known.of(forms.placed, coordinates)
             if placed is None or waiting is None:
                 placed, log_jacobian = _placed(site, coordinates)
                 jacobians.append(log_jacobian)
@@ -214,7 +239,8 @@ def _with_axis(tree: Any) -> Any:
     return tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, tree)
 
 
-def _coordinates(site: Site) -> np.ndarray:
+def coordinates_of(site: Site) -> np.ndarray:
+    """The coordinates of a site of an interpreted run."""
     if site.discrete:
         return site.value.known.reshape(-1)
     known = None if site.described is None else site.described.of(forms.coordinates, site.value.known)

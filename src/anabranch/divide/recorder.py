@@ -26,7 +26,7 @@ from anabranch.divide.frames import frame_of, negated, question, user_frame, whe
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
-from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
+from anabranch.divide.terms import Held, Observation, checked_observation, private_copy, show_value
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
@@ -148,22 +148,30 @@ class Recorder(Messenger):
             raise
 
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, place = msg["name"], where(user_frame())
-        distribution = private_copy(msg["fn"], self._validates and not forms.parameters_hold(msg["fn"]))
+        name, place, distribution = msg["name"], where(user_frame()), private_copy(msg["fn"], validate=False)
+        known = forms.described(distribution)
+        if self._validates and (known is None or not forms.parameters_hold(known)):
+            private_copy(msg["fn"], validate=True)
         self._claim(name, place)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
+            known = forms.described(distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
-            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], forms.held)
+
+            def held(value: Any) -> Held | None:
+                return None if known is None else forms.held(known, value)
+
+            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], held)
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
+            observed.described = known
             self.recording.add(observed)
         elif isinstance(distribution, dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             msg["value"] = distribution.v
             self.recording.add(Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False))
         else:
-            msg["value"] = self._latent(name, distribution, place, msg["scale"])
+            msg["value"] = self._latent(name, distribution, known, place, msg["scale"])
 
     def _claim(self, name: str, place: str) -> None:
         """Take an address, once in an execution, and outside every transformation."""
@@ -184,23 +192,16 @@ class Recorder(Messenger):
             )
         self._seen[name] = place
 
-    def _latent(self, name: str, distribution: Any, place: str, scale: Any) -> PathTracer:
+    def _latent(
+        self, name: str, distribution: Any, known: forms.Described | None, place: str, scale: Any
+    ) -> PathTracer:
         recording = self.recording
         index, self._questions = len(recording.sites), 0
         if index >= self.program.max_sites:
             raise TooManySites
-        support = getattr(distribution, "support", None)
-        if support is None:
-            raise errors.NoTransform(
-                f"{type(distribution).__name__} does not say what its support is",
-                site=name,
-                where=place,
-                remedy="Give the distribution a support",
-            )
-        discrete = bool(support.is_discrete)
-        shape = tuple(int(size) for size in distribution.shape())
+        discrete, shape = _space(distribution, name, place) if known is None else (known.form.discrete, known.form.shape)
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
-        site = Site(index, name, distribution, place, scale, value)
+        site = Site(index, name, distribution, place, scale, value, described=known)
         recording.add(site)
         self._open |= 1 << index
         assigned = self.oracle.assign(recording, site)
@@ -316,6 +317,19 @@ class Recorder(Messenger):
             low = bits & -bits
             yield self.recording.sites[low.bit_length() - 1]
             bits ^= low
+
+
+def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, ...]]:
+    """Whether a site with this distribution is discrete, and the shape of its value."""
+    support = getattr(distribution, "support", None)
+    if support is None:
+        raise errors.NoTransform(
+            f"{type(distribution).__name__} does not say what its support is",
+            site=name,
+            where=place,
+            remedy="Give the distribution a support",
+        )
+    return bool(support.is_discrete), tuple(int(size) for size in distribution.shape())
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:

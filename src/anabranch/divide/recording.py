@@ -62,28 +62,25 @@ class Site:
     scale: Any
     value: PathTracer
     fixed: np.ndarray | None = None
+    described: Described | None = None
+    """The distribution as its form and its parameters, where they are known."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.value.aval.shape
 
     @cached_property
-    def described(self) -> Described | None:
-        """The distribution as its form and its parameters, where they are known."""
-        return described(self.distribution)
-
-    @cached_property
     def discrete(self) -> bool:
-        return bool(self.distribution.support.is_discrete)
+        return self.described.form.discrete if self.described else bool(self.distribution.support.is_discrete)
 
     @cached_property
     def unconstrained_shape(self) -> tuple[int, ...]:
         """The shape of the site's coordinates: none where it is fixed, one fewer for a simplex."""
         if self.discrete:
             return self.shape
-        form = self.described.form if self.value.known is not None and self.described is not None else None
-        if form is None:
+        if self.described is None:
             return self._unconstrained_shape()
+        form = self.described.form
         if form.unconstrained_shape is None:
             form.unconstrained_shape = self._unconstrained_shape()
         return form.unconstrained_shape
@@ -107,7 +104,7 @@ class Site:
 
     @cached_property
     def _flat(self) -> tuple[list[Any], Any]:
-        if "described" in vars(self) and self.described is not None:
+        if self.described is not None:
             return self.described.leaves, self.described.form.tree
         return tree_flatten(self.distribution)
 
@@ -247,11 +244,25 @@ class Recording:
         for slots, statements in ((log_priors, self.sites), (log_likelihoods, self.observations)):
             for slot, statement in enumerate(statements):
                 waiting = _term(statement)
-                if waiting is None:
-                    slots[slot] = float(np.asarray(as_input(self._traced_log_density(statement))))
-                else:
+                if waiting is not None and waiting[0].trusted:
                     together.add(slots, slot, *waiting)
+                else:
+                    slots[slot] = self._log_density_by_itself(statement, waiting)
         return log_priors, log_likelihoods
+
+    def _log_density_by_itself(self, statement: Site | Observation, waiting: Term | None) -> float:
+        """The log density of a statement as the distribution gives it; the function for its form must do the same."""
+        direct = float(np.asarray(as_input(self._traced_log_density(statement))))
+        if waiting is None or not np.isfinite(direct):
+            return direct
+        function, arguments = waiting
+        through_form = float(at(function, arguments))
+        if np.isclose(through_form, direct, rtol=1e-5, atol=1e-5):
+            function.trusted = True
+            return through_form  # as everywhere else, to the last bit
+        assert statement.described is not None
+        statement.described.form.distrust(function)
+        return direct
 
     @cached_property
     def _computed(self) -> tuple[np.ndarray, np.ndarray]:
@@ -315,11 +326,12 @@ class Recording:
 
 def _term(statement: Site | Observation) -> Term | None:
     """The log density of a statement whose distribution and value are known, to be computed."""
-    s = statement
+    s, known = statement, statement.described
+    if known is None:
+        return None
     if isinstance(s, Site):
-        return None if s.described is None else s.described.log_density(s.value.known, s.scale, s.discrete)
-    source = described(s.distribution)
-    return None if source is None else source.log_density(s.value, s.scale, s.check_support)
+        return known.log_density(s.value.known, s.scale, s.discrete)
+    return known.log_density(s.value, s.scale, s.check_support)
 
 
 def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:

@@ -49,6 +49,8 @@ class Observation:
     """How many sites the run had met before."""
     traced: Any = None
     """Its log density, once that was recorded."""
+    described: Any = None
+    """The distribution as its form and its parameters, where they are known."""
 
     def __post_init__(self) -> None:
         self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]
@@ -60,7 +62,7 @@ Held = tuple[np.ndarray, bool]
 
 
 def checked_observation(
-    name: str, distribution: Any, value: Any, place: str, scale: Any, held_by: Callable[[Any, Any], Held | None]
+    name: str, distribution: Any, value: Any, place: str, scale: Any, held_by: Callable[[Any], Held | None]
 ) -> Observation:
     """Check an observed value against its distribution, as far as it can be known now.
 
@@ -79,7 +81,7 @@ def checked_observation(
                 remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
             )
     _check_shape(name, distribution, value, place)
-    known = held_by(distribution, value)
+    known = held_by(value)
     if known is None:
         inside_support = support_holds(distribution, jnp.asarray(value))
         is_random = isinstance(inside_support, PathTracer) and bool(inside_support.sites)
