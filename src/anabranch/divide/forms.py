@@ -162,7 +162,9 @@ class Described:
 
     def log_density(self, value: Any, scale: Any, check_support: bool) -> Term | None:
         """The log density of a statement, to be computed."""
-        return self.term(log_density_inside if check_support else log_density, value, *(() if scale is None else [scale]))
+        return self.term(
+            log_density_inside if check_support else log_density, value, *(() if scale is None else [scale])
+        )
 
 
 _forms: dict[Any, Form | None] = {}
@@ -181,8 +183,9 @@ def described(distribution: Any) -> Described | None:
     except _NoForm:
         return None
     whole = key, tuple(types)
-    form = _forms.get(whole, _forms)
-    if form is _forms:
+    try:
+        form = _forms[whole]
+    except KeyError:
         form = _new_form(distribution, leaves, types)
         if len(_forms) >= _MOST_FORMS:
             _forms.clear()
@@ -206,7 +209,7 @@ def _same_transform(one: Any, other: Any) -> bool:
         return False
     if one.is_discrete or type(base_support(one)) not in biject_to._registry:
         return True
-    return tree_structure(biject_to(one)) == tree_structure(biject_to(other))
+    return bool(tree_structure(biject_to(one)) == tree_structure(biject_to(other)))  # type: ignore[operator]
 
 
 def _unsettled(distribution: Any) -> Any:
@@ -256,7 +259,7 @@ def _key(value: Any, leaves: list[Any]) -> Any:
     """All that two values of one form have in common, as something to compare; adds the parameters to the leaves."""
     if value is None:
         return None
-    cls = type(value)
+    cls: Any = type(value)
     if cls is list or cls is tuple:
         return cls, *[_key(part, leaves) for part in value]
     if not isinstance(value, dist.Distribution | constraints.Constraint | Transform):

@@ -37,7 +37,17 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from anabranch.divide import host
 from anabranch.divide.graph import Graph, Node
 
-__all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "as_input", "inside", "is_key", "known_array"]
+__all__ = [
+    "LeakedTracer",
+    "PathTrace",
+    "PathTracer",
+    "TracedElsewhere",
+    "Undecided",
+    "as_input",
+    "inside",
+    "is_key",
+    "known_array",
+]
 
 
 class LeakedTracer(Exception):

@@ -11,6 +11,7 @@ are functions of the form of a distribution (`forms.py`), traced once and evalua
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +77,9 @@ def interpret(program: Program, assign: Assign) -> Execution:
     oracle = _Assigning(assign)
     recorder = Recorder(program, oracle)
     recorder.recording.concrete = True
+    started = time.perf_counter()
     recording = recorder.run()
+    program.pace.add(time.perf_counter() - started)
     for index in recording.asked:
         site = recording.sites[index]
         site.fixed = site.value.known
@@ -110,7 +113,9 @@ class Interpreted:
             jacobians: list[np.ndarray] = []
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
             parts.append(None if run is None else (jacobians, *run.recording.densities(together)))
+        started = time.perf_counter()
         together.finish()
+        self.program.pace.add_to_last(time.perf_counter() - started)
         rows = np.array([_total(part) for part in parts], float).reshape(-1, 4)
         return Evaluation(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3].astype(bool))
 
@@ -220,7 +225,7 @@ def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tupl
 
 def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The value of a site without a form at its coordinates, and the logarithm of the Jacobian, in an array."""
-    transform = biject_to(site.distribution.support)
+    transform = biject_to(site.support)
     value = transform(jnp.asarray(coordinates))
     log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, value))
     return np.asarray(as_input(value)), np.asarray(as_input(log_jacobian)).reshape(1)
@@ -247,4 +252,4 @@ def coordinates_of(site: Site) -> np.ndarray:
     if known is not None:
         return known.reshape(-1)
     with site.value._trace.current():
-        return np.asarray(as_input(biject_to(site.distribution.support).inv(site.value))).reshape(-1)
+        return np.asarray(as_input(biject_to(site.support).inv(site.value))).reshape(-1)

@@ -22,10 +22,11 @@ from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
 from anabranch.divide import forms
-from anabranch.divide.frames import frame_of, negated, question, user_frame, where
+from anabranch.divide.frames import frame_of, negated, question, source_line, user_frame, where
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
+from anabranch.divide.remedies import Departure, departure
 from anabranch.divide.terms import Held, Observation, checked_observation, private_copy, show_value
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
@@ -38,9 +39,9 @@ _QUESTIONS_PER_SITE, _FEWEST_QUESTIONS = 100, 5_000
 class LeavesJax(BaseException):
     """The program needs the value of a random real outside JAX. Not an `Exception`: the program must not catch it."""
 
-    def __init__(self, where: str, what: str) -> None:
+    def __init__(self, where: str, what: str, departure: Departure) -> None:
         super().__init__(where, what)
-        self.where, self.what = where, what
+        self.where, self.what, self.departure = where, what, departure
 
 
 class TooManySites(BaseException):
@@ -199,7 +200,9 @@ class Recorder(Messenger):
         index, self._questions = len(recording.sites), 0
         if index >= self.program.max_sites:
             raise TooManySites
-        discrete, shape = _space(distribution, name, place) if known is None else (known.form.discrete, known.form.shape)
+        discrete, shape = (
+            _space(distribution, name, place) if known is None else (known.form.discrete, known.form.shape)
+        )
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
         site = Site(index, name, distribution, place, scale, value, described=known)
         recording.add(site)
@@ -263,11 +266,14 @@ class Recorder(Messenger):
             return self._settled(tracer)
         frame = user_frame()
         if np.issubdtype(tracer.aval.dtype, np.inexact) and not all(site.discrete for site in open_sites):
-            raise LeavesJax(where(frame), question(frame))
+            raise LeavesJax(where(frame), question(frame), departure(frame))
         node = tracer.node
         assert node is not None
         answer = self.oracle.choose_answer(self.recording, node)
-        self.recording.decisions.append(Decision(None, node, answer, _phrase(question(frame), answer), where(frame)))
+        asked, line = question(frame), source_line(frame)
+        self.recording.decisions.append(
+            Decision(None, node, answer, _phrase(asked, answer), where(frame), source=(asked, line))
+        )
         return answer
 
     def same_in(self, other: Recorder, sites: int) -> bool:

@@ -21,6 +21,44 @@ from anabranch.divide.terms import Observation, base_support, log_prob, show_val
 __all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
 
 
+class Pace:
+    """How long executions take, measured over those so far.
+
+    Example:
+        >>> pace = Pace()
+        >>> pace.add(0.5)
+        >>> for _ in range(10): pace.add(0.01)
+        >>> round(pace.seconds_per_run, 6)
+        0.01
+    """
+
+    def __init__(self) -> None:
+        self.runs, self._first, self._others = 0, 0.0, 0.0
+
+    def add(self, seconds: float) -> None:
+        """An execution took so long."""
+        if self.runs:
+            self._others += seconds
+        else:
+            self._first = seconds
+        self.runs += 1
+
+    def add_to_last(self, seconds: float) -> None:
+        """Something that executions made necessary took so long."""
+        if self.runs > 1:
+            self._others += seconds
+
+    @property
+    def seconds_per_run(self) -> float | None:
+        """The mean; without the first, in which much is done for all that follow. None if there was none."""
+        if not self.runs:
+            return None
+        return self._others / (self.runs - 1) if self.runs > 1 else self._first
+
+    def __reduce__(self) -> Any:
+        return Pace, ()  # in another process it is measured anew
+
+
 @dataclass(frozen=True)
 class Program:
     """A function, its arguments, and how to divide it."""
@@ -34,6 +72,8 @@ class Program:
     interpreted: bool = False
     sequential: bool = False
     """Whether executions may stop at an observation, whose density must then not rest on what is decided later."""
+    pace: Pace = field(default_factory=Pace, compare=False, repr=False)
+    """How long the interpreter takes for an execution."""
 
     @property
     def name(self) -> str:
@@ -71,7 +111,13 @@ class Site:
 
     @cached_property
     def discrete(self) -> bool:
-        return self.described.form.discrete if self.described else bool(self.distribution.support.is_discrete)
+        return self.described.form.discrete if self.described else bool(self.support.is_discrete)
+
+    @cached_property
+    def support(self) -> Any:
+        """The support of the distribution, which may be computed from its parameters."""
+        with self.value._trace.current():
+            return self.distribution.support
 
     @cached_property
     def unconstrained_shape(self) -> tuple[int, ...]:
@@ -86,7 +132,7 @@ class Site:
         return form.unconstrained_shape
 
     def _unconstrained_shape(self) -> tuple[int, ...]:
-        support = base_support(self.distribution.support)
+        support = base_support(self.support)
         if type(support) not in biject_to._registry:
             raise errors.NoTransform(
                 f"no bijection from the real numbers to its support, {support_text(support)}, is known",
@@ -139,6 +185,8 @@ class Decision:
     answer: np.ndarray
     text: str
     where: str
+    source: tuple[str, str] = ("", "")
+    """The expression that asked, and the line that it stands in."""
 
     @property
     def key(self) -> tuple[int | None, int | None]:
@@ -241,14 +289,17 @@ class Recording:
         The arrays are complete once `together` is finished, with what other runs have in the same form.
         """
         log_priors, log_likelihoods = np.zeros(len(self.sites)), np.zeros(len(self.observations))
-        for slots, statements in ((log_priors, self.sites), (log_likelihoods, self.observations)):
-            for slot, statement in enumerate(statements):
-                waiting = _term(statement)
-                if waiting is not None and waiting[0].trusted:
-                    together.add(slots, slot, *waiting)
-                else:
-                    slots[slot] = self._log_density_by_itself(statement, waiting)
+        self._wait_for(self.sites, log_priors, together)
+        self._wait_for(self.observations, log_likelihoods, together)
         return log_priors, log_likelihoods
+
+    def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: LogDensities) -> None:
+        for slot, statement in enumerate(statements):
+            waiting = _term(statement)
+            if waiting is not None and waiting[0].trusted:
+                together.add(slots, slot, *waiting)
+            else:
+                slots[slot] = self._log_density_by_itself(statement, waiting)
 
     def _log_density_by_itself(self, statement: Site | Observation, waiting: Term | None) -> float:
         """The log density of a statement as the distribution gives it; the function for its form must do the same."""
