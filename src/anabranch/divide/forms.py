@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from types import FunctionType
 from typing import Any
 
 import jax
@@ -197,10 +196,11 @@ def _new_form(distribution: Any, leaves: list[Any], types: Sequence[Type]) -> Fo
     own = tree_flatten(distribution)[0]
     if len(own) != len(leaves) or any(x is not y for x, y in zip(own, leaves, strict=True)):
         return None
-    if distribution.support is None:
+    try:
+        form = Form(distribution, types)
+        return form if _same_transform(distribution.support, form.rebuilt(leaves).support) else None
+    except Exception:  # without a support, for one: whoever asks the distribution itself is told
         return None
-    form = Form(distribution, types)
-    return form if _same_transform(distribution.support, form.rebuilt(leaves).support) else None
 
 
 def _same_transform(one: Any, other: Any) -> bool:
@@ -290,7 +290,7 @@ def _frozen(value: Any) -> Any:
     kind = type(value)
     if kind is tuple and all(type(part) is int for part in value):
         return value
-    if value is None or kind in (bool, int, float, str, type, FunctionType):
+    if value is None or kind in (bool, int, float, str, type):
         return kind, value
     if kind in (tuple, list):
         return kind, *[_frozen(part) for part in value]
@@ -366,10 +366,10 @@ def parameters_hold(known: Described) -> bool:
     return holds
 
 
-def held(known: Described, value: Any) -> tuple[np.ndarray, bool] | None:
+def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     """Which parts of a value are inside the support, and whether that depends on a site; None if that is not known."""
-    waiting = known.term(holds, value)
-    if waiting is None:
+    waiting = None if known is None else known.term(holds, value)
+    if known is None or waiting is None:
         return None
     depends = zip((value, *known.leaves), waiting[0].depends_on, strict=True)
     is_random = any(needed and bool(getattr(leaf, "sites", 0)) for leaf, needed in depends)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -27,7 +28,7 @@ from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.remedies import Departure, departure
-from anabranch.divide.terms import Held, Observation, checked_observation, private_copy, show_value
+from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
@@ -158,11 +159,8 @@ class Recorder(Messenger):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
             known = forms.described(distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
-
-            def held(value: Any) -> Held | None:
-                return None if known is None else forms.held(known, value)
-
-            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], held)
+            held_by = partial(forms.held, known)
+            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], held_by)
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             observed.described = known
@@ -170,7 +168,9 @@ class Recorder(Messenger):
         elif isinstance(distribution, dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             msg["value"] = distribution.v
-            self.recording.add(Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False))
+            fixed = Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False)
+            fixed.described = known
+            self.recording.add(fixed)
         else:
             msg["value"] = self._latent(name, distribution, known, place, msg["scale"])
 

@@ -261,7 +261,7 @@ class Recording:
             self.sites.append(statement)
             self.drawn_from[statement.outputs[0]] = statement
         else:
-            statement.preceding = len(self.sites)
+            statement.index, statement.preceding = len(self.observations), len(self.sites)
             self.observations.append(statement)
             if self.program.sequential and not self.concrete:
                 self.log_likelihood(statement)
@@ -357,7 +357,7 @@ class Recording:
     def log_likelihood(self, observation: Observation) -> Any:
         """The log density of an observation, as a traced scalar."""
         if self.concrete:
-            return self._computed[1][self.observations.index(observation)]
+            return self._computed[1][observation.index]
         if observation.traced is None:
             observation.traced = self._traced_log_density(observation)
         return observation.traced

@@ -45,6 +45,8 @@ class Observation:
     scale: Any
     check_support: bool
     fault: errors.AnabranchError | None = None
+    index: int = 0
+    """How many observations the run had met before."""
     preceding: int = 0
     """How many sites the run had met before."""
     traced: Any = None
