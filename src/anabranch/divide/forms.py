@@ -29,8 +29,8 @@ from anabranch.divide.terms import base_support, summed, support_holds
 __all__ = [
     "Described",
     "Form",
-    "LogDensities",
     "Term",
+    "Together",
     "at",
     "coordinates",
     "described",
@@ -376,21 +376,21 @@ def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     return at(*waiting), is_random
 
 
-# Many log densities at once -------------------------------------------------------------------------------------------
+# Many terms at once ---------------------------------------------------------------------------------------------------
 
 
-class LogDensities:
-    """Numbers to be computed for the statements of many executions: at once for those that share a form.
+class Together:
+    """Terms to be computed for the statements of many executions: at once for those that share a form.
 
-    Each is added to a slot of an array that it is given, at the latest by `finish`.
+    Each is put in its place in an array that it is given, at the latest by `finish`.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[_Function, tuple[list[tuple[np.ndarray, int]], list[list[np.ndarray]]]] = {}
+        self._waiting: dict[_Function, tuple[list[tuple[np.ndarray, Any]], list[list[np.ndarray]]]] = {}
         self._numbers = 0
 
-    def add(self, slots: np.ndarray, slot: int, function: _Function, arguments: list[np.ndarray]) -> None:
-        """Later: `slots[slot] = function(arguments)`."""
+    def add(self, slots: np.ndarray, slot: int | slice, function: _Function, arguments: list[np.ndarray]) -> None:
+        """Later: `slots[slot] = function(arguments)`, whose numbers are put in a row if they are several."""
         places, rows = self._waiting.setdefault(function, ([], []))
         places.append((slots, slot))
         rows.append(arguments)
@@ -405,6 +405,8 @@ class LogDensities:
             columns = [np.array(column) if len(column) > 1 else column[0][None] for column in zip(*rows, strict=True)]
             results = function(columns)
             if len(results) == 1:
-                results = np.repeat(results, len(places))
-            for (slots, slot), result in zip(places, results.tolist(), strict=True):
+                results = np.repeat(results, len(places), axis=0)
+            if results.ndim > 2:
+                results = results.reshape(len(places), -1)
+            for (slots, slot), result in zip(places, results, strict=True):
                 slots[slot] = result

@@ -23,14 +23,14 @@ from numpyro.distributions import biject_to
 
 from anabranch.divide import forms
 from anabranch.divide.evaluation import Evaluation
-from anabranch.divide.forms import Form, LogDensities
+from anabranch.divide.forms import Form, Together
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.limits import checkpoint
 
-__all__ = ["Execution", "Interpreted", "coordinates_of", "interpret", "replay"]
+__all__ = ["Execution", "Interpreted", "interpret", "put_coordinates", "replay"]
 
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
@@ -107,7 +107,7 @@ class Interpreted:
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         """The program runs once for each point; the log densities of all the runs are computed together."""
-        together, parts, ready = LogDensities(), [], self._placed_at_once(points)
+        together, parts, ready = Together(), [], self._placed_at_once(points)
         for i, point in enumerate(points):
             checkpoint()
             jacobians: list[np.ndarray] = []
@@ -136,14 +136,15 @@ class Interpreted:
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         n = max((len(v) for v in values.values()), default=1)
-        out = np.full((n, self.dim), np.nan)
+        out, together = np.full((n, self.dim), np.nan), Together()
         for i in range(n):
             checkpoint()
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
             for site in run.recording.sites:
                 if site.name in self.columns:
-                    out[i, self.columns[site.name]] = coordinates_of(site)
+                    put_coordinates(site, out[i], self.columns[site.name], together)
+        together.finish()
         return out
 
     def _placed_at_once(self, points: np.ndarray) -> dict[str, tuple[Form, np.ndarray]]:
@@ -165,7 +166,7 @@ class Interpreted:
         self,
         point: np.ndarray,
         ready: Mapping[str, tuple[Form, np.ndarray]],
-        together: LogDensities | None = None,
+        together: Together | None = None,
         log_jacobians: list[np.ndarray] | None = None,
     ) -> Assign:
         """Give each site its value at a point, one of those that are `ready` if it has the form for it.
@@ -244,12 +245,14 @@ def _with_axis(tree: Any) -> Any:
     return tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, tree)
 
 
-def coordinates_of(site: Site) -> np.ndarray:
-    """The coordinates of a site of an interpreted run."""
+def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Together) -> None:
+    """Put the coordinates of a site of an interpreted run into a point; most are there once `together` is finished."""
     if site.discrete:
-        return site.value.known.reshape(-1)
-    known = None if site.described is None else site.described.of(forms.coordinates, site.value.known)
-    if known is not None:
-        return known.reshape(-1)
+        point[columns] = site.value.known.reshape(-1)
+        return
+    waiting = None if site.described is None else site.described.term(forms.coordinates, site.value.known)
+    if waiting is not None:
+        together.add(point, columns, *waiting)
+        return
     with site.value._trace.current():
-        return np.asarray(as_input(biject_to(site.support).inv(site.value))).reshape(-1)
+        point[columns] = np.asarray(as_input(biject_to(site.support).inv(site.value))).reshape(-1)

@@ -15,7 +15,7 @@ from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.fork import Fork
-from anabranch.divide.interpret import Execution, Interpreted, coordinates_of, interpret, replay
+from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Decision, Program, Recording
 from anabranch.divide.replay import check_same, record
@@ -309,18 +309,14 @@ class Path:
 
     def points(self, values: Mapping[str, Any]) -> np.ndarray:
         """The points at which the sites have these values, each an array with the batch as its first axis."""
-        return self._inside(self.coordinates(values))
+        return self.checked_inside(self.coordinates(values))
 
-    def _inside(self, points: np.ndarray) -> np.ndarray:
+    def checked_inside(self, points: np.ndarray) -> np.ndarray:
+        """The points, none of which may have a coordinate of a value outside its support."""
         for site in self.sites:
             if site.columns is not None and np.isnan(points[:, site.columns]).any():
                 raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")
         return points
-
-    def point_of(self, execution: Execution) -> np.ndarray:
-        """The point at which an execution that took this path by the interpreter has its values."""
-        parts = [coordinates_of(site) for site in execution.recording.free]
-        return self._inside(np.concatenate([np.zeros(0), *parts])[None])[0]
 
     def coordinates(self, values: Mapping[str, Any]) -> np.ndarray:
         """What `points` gives, with NaN where a value is outside its support."""

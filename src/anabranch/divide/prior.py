@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.interpret import Execution, interpret
+from anabranch.divide.forms import Together
+from anabranch.divide.interpret import Execution, interpret, put_coordinates
 from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.simulate import Batch, Given
@@ -114,7 +115,8 @@ def _attempt(end: Recording, size: int, seed: int, offset: int) -> tuple[np.ndar
 def _interpreted(path: Path, end: Execution, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """The log weight of each attempt, one run of the program, and the points of those inside the path."""
     fixed = {site.name: site.fixed for site in _fixed(end.recording)}
-    log_weights, inside = np.full(size, -np.inf), []
+    log_weights, together = np.full(size, -np.inf), Together()
+    met: list[tuple[int, np.ndarray, np.ndarray]] = []
     for i in range(size):
         checkpoint()
         batch = Batch(seed, Given(), np.arange(1), key=offset + i, stream=_STREAM)
@@ -128,10 +130,16 @@ def _interpreted(path: Path, end: Execution, size: int, seed: int, offset: int) 
         except TooManySites:
             continue
         if run.signature == end.signature:
-            log_weights[i] = sum(run.recording.drawn_log_mass(site) for site in _fixed(run.recording))
-            if log_weights[i] > -np.inf:
-                inside.append(path.point_of(run))
-    return log_weights, np.array(inside, float).reshape(-1, path.dim)
+            point = np.zeros(path.dim)
+            for site, info in zip(run.recording.sites, path.sites, strict=True):
+                if info.columns is not None:
+                    put_coordinates(site, point, info.columns, together)
+            met.append((i, run.recording.drawn_log_masses(_fixed(run.recording), together), point))
+    together.finish()
+    for i, log_masses, _ in met:
+        log_weights[i] = log_masses.sum()
+    inside = [point for i, _, point in met if log_weights[i] > -np.inf]
+    return log_weights, path.checked_inside(np.array(inside, float).reshape(-1, path.dim))
 
 
 def _fixed(recording: Recording) -> Sequence[Site]:

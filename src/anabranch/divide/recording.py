@@ -13,7 +13,7 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
-from anabranch.divide.forms import Described, LogDensities, Term, at, described
+from anabranch.divide.forms import Described, Term, Together, at, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
@@ -283,7 +283,7 @@ class Recording:
         with self.trace.current():
             return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where)
 
-    def densities(self, together: LogDensities) -> tuple[np.ndarray, np.ndarray]:
+    def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
         """The log density of each site and of each observation of a run in which every value is known.
 
         The arrays are complete once `together` is finished, with what other runs have in the same form.
@@ -293,7 +293,7 @@ class Recording:
         self._wait_for(self.observations, log_likelihoods, together)
         return log_priors, log_likelihoods
 
-    def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: LogDensities) -> None:
+    def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: Together) -> None:
         for slot, statement in enumerate(statements):
             waiting = _term(statement)
             if waiting is not None and waiting[0].trusted:
@@ -317,7 +317,7 @@ class Recording:
 
     @cached_property
     def _computed(self) -> tuple[np.ndarray, np.ndarray]:
-        together = LogDensities()
+        together = Together()
         out = self.densities(together)
         together.finish()
         return out
@@ -346,13 +346,17 @@ class Recording:
             kept = _log_masses[key] = np.asarray(as_input(self.traced_log_mass(site, value)))
         return kept
 
-    def drawn_log_mass(self, site: Site) -> float:
-        """The log probability of drawing the value that a discrete site has, in a run in which all is known."""
-        source = site.described if site.sampled_from is site.distribution else described(site.sampled_from)
-        waiting = None if source is None else source.log_density(site.value.known, None, True)
-        if waiting is None:
-            return float(np.asarray(as_input(self.traced_log_mass(site, site.value.known))))
-        return float(at(*waiting))
+    def drawn_log_masses(self, sites: Sequence[Site], together: Together) -> np.ndarray:
+        """The log probability of drawing the values that discrete sites have, in a run in which all is known."""
+        slots = np.zeros(len(sites))
+        for slot, site in enumerate(sites):
+            source = site.described if site.sampled_from is site.distribution else described(site.sampled_from)
+            waiting = None if source is None else source.log_density(site.value.known, None, True)
+            if waiting is None:
+                slots[slot] = float(np.asarray(as_input(self.traced_log_mass(site, site.value.known))))
+            else:
+                together.add(slots, slot, *waiting)
+        return slots
 
     def log_likelihood(self, observation: Observation) -> Any:
         """The log density of an observation, as a traced scalar."""
