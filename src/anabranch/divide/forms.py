@@ -65,22 +65,14 @@ class Form:
         self.found_valid: set[bytes] = set()
         """Parameters that were found to be valid: a prior has the same ones in every execution."""
         self._functions: dict[Any, _Function | None] = {}
-        self._asked_once: set[Any] = set()
 
     def function(self, of: Callable[..., Any], *types: Type) -> _Function | None:
-        """A function of a distribution and of values of these types, or None if jax cannot trace it.
-
-        Where the answer is yes or no, it is traced when it is asked for again: a shape may never come back. What has
-        a rounding is always computed in the same way, whichever thread asks first.
-        """
+        """A function of a distribution and of values of these types, or None if jax cannot trace it."""
         # NumPyro's own check of values, which the user may have turned off, is part of its log densities.
         key = of, types, dist.Distribution._validate_args
         try:
             return self._functions[key]
         except KeyError:
-            if of in (valid, holds) and key not in self._asked_once:
-                self._asked_once.add(key)
-                return None
             self._functions[key] = made = self._traced(of, types)
             return made
 
