@@ -54,8 +54,9 @@ format: $(INSTALLED) ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## measure how fast programs are divided into paths, inference, and the engines
+bench: $(INSTALLED) ## measure how fast programs are divided into paths, the interpreter, inference, and the engines
 	@$(BIN)/python benchmarks/divide.py
+	@$(BIN)/python benchmarks/interpreter.py
 	@$(BIN)/python benchmarks/infer.py $(BENCH_ARGS)
 	@$(BIN)/python benchmarks/engines.py --budget 20000
 

@@ -27,6 +27,7 @@ from anabranch.conquer.marginal import sum_out
 from anabranch.conquer.prior_sampling import prior_estimate
 from anabranch.divide import Division, Executions
 from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
+from anabranch.divide.remedies import hours_warning
 from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.report.progress import Progress, Status
 from anabranch.workers import Workers
@@ -373,7 +374,17 @@ class Search:
         counts = counts_of(arrivals)
         self.active = self.active.proposed(counts)
         if self.settings.thrifty:
-            self.admit(counts)
+            self.admit(self.ledger.entries)
+        self.say_how_long()
+
+    def say_how_long(self) -> None:
+        """Warn of a run that will take hours by the rate at which the interpreter runs the program."""
+        left, rate = self.division.interpreted_at, self.division.seconds_per_run
+        if left is None or rate is None:
+            return
+        limits = self.limits
+        if text := hours_warning(rate, limits.budget, limits.seconds, left.where, left.remedy):
+            logger.warning("%s.", text)
 
     def executed(self, executions: int, seed: int | None = None) -> list[Executions]:
         """Executions from the prior, in a part of the time; in all of it, while they have not found a single path."""

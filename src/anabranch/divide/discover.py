@@ -285,7 +285,7 @@ def _relabelled(fixed: Sequence[Site], site: Site, value: int) -> dict[Site, int
 
 def _bounds(site: Site) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest value of each entry of a discrete site, infinite where they are not known."""
-    support = base_support(site.distribution.support)
+    support = base_support(site.support)
     if support is dist.constraints.boolean:
         return _bound(0, site), _bound(1, site)
     low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))

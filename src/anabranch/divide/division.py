@@ -15,7 +15,8 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.fork import Fork
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Program, Recording, with_arrays
+from anabranch.divide.recording import Decision, Program, Recording, with_arrays
+from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
@@ -143,9 +144,9 @@ class Division:
         self._may_select = not program.selecting
         self._caught_up = 0
 
-    def _tame(self, where: str) -> None:
+    def _tame(self, last: Decision | None) -> None:
         """Go on with a form of the program whose paths are each run as one, if there is one."""
-        program = self.program
+        program, where = self.program, "?" if last is None else last.where
         if self._may_select:
             self._may_select = False
             function = selecting(program.function)
@@ -156,12 +157,14 @@ class Division:
             )
             self._start(replace(program, function=function, selecting=True))
         else:
-            logger.warning(
-                "%s runs in the interpreter, one Python run per point: its branch on a random real at %s gives more "
-                "than %d decision sequences with the same sites. Write that branch with jnp.where to have it compiled.",
-                program.name, where, INTERPRET_ABOVE,
-            )  # fmt: skip
+            asked, line = ("", "") if last is None else last.source
             self._start(replace(program, interpreted=True))
+            self._tree.departure = Departure(
+                where,
+                f"branches on a random real, which gives more than {INTERPRET_ABOVE} decision sequences with the same "
+                "sites",
+                remedy_of_branch(asked, line),
+            )
         raise Restarted
 
     @property
@@ -187,6 +190,16 @@ class Division:
         Runs that only check that the program repeats itself are not counted.
         """
         return self._tree.runs
+
+    @property
+    def interpreted_at(self) -> Departure | None:
+        """Where the program left JAX, and what to write there instead; None if it did not so far."""
+        return self._tree.departure
+
+    @property
+    def seconds_per_run(self) -> float | None:
+        """How long the interpreter takes for one execution, measured over those so far; None if there was none."""
+        return self.program.pace.seconds_per_run
 
     @property
     def explored(self) -> float:
@@ -317,7 +330,7 @@ class Division:
             path.add(fork)
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
             if len(path.ends) > limit and not path.interpreted:
-                self._tame(path.last_question)
+                self._tame(path.last_decision)
 
     def _check_repeatable(self, fork: Fork) -> None:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""

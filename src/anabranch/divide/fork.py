@@ -41,6 +41,7 @@ class Fork:
     remainder: bool = False
     interpreted: bool = False
     visits: int = 0
+    undone: int = 0  # visits that a limit ended before the interpreter had run them
     children: dict[Any, Fork] = field(default_factory=dict)
     # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Fork:
             log_total, count = self.shares[answer_key]
             return log_total - math.log(count)
         visits = self.children[answer_key].visits
-        return math.log(visits / self.visits) if visits else -math.inf
+        return math.log(visits / (self.visits - self.undone)) if visits else -math.inf
 
     def unmet(self) -> float:
         """The share of executions that would come to an end not met yet, after Good and Turing: of those met once."""

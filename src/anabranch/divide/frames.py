@@ -11,9 +11,12 @@ import sys
 import types
 from typing import Any
 
-__all__ = ["belongs_to_program", "frame_of", "negated", "question", "user_frame", "where"]
+__all__ = ["belongs_to_program", "frame_of", "negated", "question", "source_line", "user_frame", "where"]
 
-_MACHINERY = {"anabranch", "jax", "jaxlib", "numpyro", "numpy", "contextlib", "functools", "opt_einsum"}
+_MACHINERY = {
+    "anabranch", "jax", "jaxlib", "numpyro", "numpy", "contextlib", "functools", "opt_einsum",
+    "scipy", "pandas", "sklearn", "statsmodels", "sympy",
+}  # fmt: skip
 _OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.GtE(), ast.GtE: ast.Lt(), ast.Gt: ast.LtE(), ast.LtE: ast.Gt(), ast.Eq: ast.NotEq(),
     ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(), ast.Is: ast.IsNot(), ast.IsNot: ast.Is(),
@@ -47,7 +50,10 @@ def where(frame: types.FrameType | None) -> str:
     """`model.py:12`."""
     if frame is None:
         return "<unknown>"
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{_basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+_basename = functools.lru_cache(maxsize=1024)(os.path.basename)
 
 
 def question(frame: types.FrameType | None) -> str:
@@ -55,6 +61,11 @@ def question(frame: types.FrameType | None) -> str:
     if frame is None:
         return "?"
     return _segment(frame.f_code, frame.f_lasti)
+
+
+def source_line(frame: types.FrameType | None) -> str:
+    """The line of source that is being run in `frame`; empty if it is not known."""
+    return "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -77,16 +88,15 @@ def _position(code: types.CodeType, offset: int) -> Any:
 
     A jump carries the position of its whole statement; what it jumps on is the value of the instruction before it.
     """
-    before = None
-    for step in dis.get_instructions(code):
-        if step.opname == "EXTENDED_ARG":
-            continue
-        if step.offset >= offset:
-            jumps = ("JUMP" in step.opname and "_IF_" in step.opname) or step.opname in ("TO_BOOL", "UNARY_NOT")
-            asking = before if jumps and before is not None else step
-            return asking.positions or (None,) * 4
-        before = step
-    return (None,) * 4
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    # While a call is under way, the offset may be that of the inline cache that follows the instruction.
+    here = max((i for i, step in enumerate(steps) if step.offset <= offset), default=None)
+    if here is None:
+        return (None,) * 4
+    name = steps[here].opname
+    jumps = ("JUMP" in name and "_IF_" in name) or name in ("TO_BOOL", "UNARY_NOT")
+    asking = steps[here - 1] if jumps and here else steps[here]
+    return asking.positions or (None,) * 4
 
 
 @functools.lru_cache(maxsize=4096)

@@ -38,7 +38,17 @@ from anabranch.divide import host
 from anabranch.divide.dispatch import one_call
 from anabranch.divide.graph import Graph, Node
 
-__all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "as_input", "inside", "is_key"]
+__all__ = [
+    "LeakedTracer",
+    "PathTrace",
+    "PathTracer",
+    "TracedElsewhere",
+    "Undecided",
+    "as_input",
+    "inside",
+    "is_key",
+    "known_array",
+]
 
 
 class LeakedTracer(Exception):
@@ -175,9 +185,24 @@ class PathTracer(core.Tracer):
 
     def __getitem__(self, index: Any) -> Any:
         """As jax has it, but a boolean mask is a decision: the shape of the result depends on it."""
+        if type(index) is int and self.known is not None and self._trace.is_current():
+            shape = self.aval.shape
+            if shape and -shape[0] <= index < shape[0]:  # beyond, jax does not do as NumPy does
+                return self._entry(index, _aval_of(shape[1:], self.aval.dtype, self.aval.weak_type))
         if isinstance(index, PathTracer) and index.aval.dtype == bool and index.aval.ndim:
             index = index.concrete()
         return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        shape = self.aval.shape
+        if not shape or self.known is None or not self._trace.is_current():
+            return super().__iter__()
+        aval = _aval_of(shape[1:], self.aval.dtype, self.aval.weak_type)
+        return iter([self._entry(index, aval) for index in range(shape[0])])
+
+    def _entry(self, index: int, aval: Any) -> PathTracer:
+        """An entry of a known array; not the question that jax would make of it, which takes far longer."""
+        return PathTracer(self._trace, aval, None, np.asarray(self.known[index]), self.sites)
 
 
 def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
@@ -262,11 +287,11 @@ class PathTrace(core.Trace):
         return core.trace_ctx.trace is self
 
     def input(self, shape: tuple[int, ...], dtype: Any, sites: int = 0) -> PathTracer:
-        aval = core.ShapedArray(shape, np.dtype(dtype))
+        aval = _aval_of(shape, np.dtype(dtype))
         return PathTracer(self, aval, self.graph.input(aval), None, sites)
 
     def constant(self, value: np.ndarray) -> PathTracer:
-        return PathTracer(self, core.ShapedArray(value.shape, value.dtype), None, value.copy(), 0)
+        return PathTracer(self, _aval_of(value.shape, value.dtype), None, value.copy(), 0)
 
     def short_cut(
         self, function: Any, ufunc: np.ufunc, tracer: PathTracer, other: Any, reflected: bool
@@ -287,8 +312,8 @@ class PathTrace(core.Trace):
                 return None
             with np.errstate(all="ignore"):
                 value = np.asarray(ufunc(right, tracer.known) if reflected else ufunc(tracer.known, right))
-            return PathTracer(self, _aval_of_array(value), None, value, sites)
-        if tracer.aval is not _scalar_aval(_FLOAT) or not self.is_current():
+            return PathTracer(self, _aval_of(value.shape, value.dtype), None, value, sites)
+        if tracer.aval is not _FLOAT_SCALAR or not self.is_current():
             return None
         left: Any = tracer.node if tracer.known is None else tracer.known
         if not isinstance(right, Node):
@@ -408,8 +433,7 @@ class PathTrace(core.Trace):
             weak = [bool(tracers) and all(getattr(_aval(t), "weak_type", False) for t in tracers)] * len(values)
         outputs = []
         for value, is_weak in zip(values, weak, strict=True):
-            aval = core.ShapedArray(value.shape[1:], value.dtype, weak_type=is_weak)
-            outputs.append(PathTracer(self, aval, None, value[0], sites))
+            outputs.append(PathTracer(self, _aval_of(value.shape[1:], value.dtype, is_weak), None, value[0], sites))
         return outputs if primitive.multiple_results else outputs[0]
 
     def _custom_call(self, primitive: Any, functions: tuple[Any, ...], tracers: Sequence[Any], params: Any) -> Any:
@@ -462,13 +486,12 @@ def _as_equation(function: Any) -> tuple[Any, dict[str, Any], list[Any]]:
     return equation.primitive, equation.params, jaxpr.out_avals
 
 
-def _aval_of_array(value: np.ndarray) -> Any:
-    return core.ShapedArray(value.shape, value.dtype) if value.shape else _scalar_aval(value.dtype)
+@functools.lru_cache(maxsize=4096)
+def _aval_of(shape: tuple[int, ...], dtype: np.dtype, weak: bool = False) -> Any:
+    return core.ShapedArray(shape, dtype, weak_type=weak)
 
 
-@functools.cache
-def _scalar_aval(dtype: np.dtype) -> Any:
-    return core.ShapedArray((), dtype)
+_FLOAT_SCALAR = _aval_of((), _FLOAT)
 
 
 def as_input(value: Any) -> Any:
@@ -476,6 +499,15 @@ def as_input(value: Any) -> Any:
     if isinstance(value, PathTracer):
         return value.node if value.known is None else value.known
     return value
+
+
+def known_array(value: Any) -> tuple[np.ndarray, bool] | None:
+    """The array that a value of jax is known to be, and whether its dtype is weak; None if there is none."""
+    if isinstance(value, PathTracer):
+        return None if value.known is None or is_key(value.known) else (np.asarray(value.known), value.aval.weak_type)
+    if isinstance(value, jax.Array) and not isinstance(value, core.Tracer) and not is_key(value):
+        return np.asarray(value), bool(value.weak_type)
+    return None
 
 
 def _own(value: Any) -> Any:

@@ -3,10 +3,15 @@
 It is the recorder with every site given a value at once. All values are then known, everything is computed as the
 program goes, and whatever Python does with a value works: `float`, NumPy, pandas, an external simulator. The path is
 the addresses met, together with the values of those discrete sites that the program asked about.
+
+What the library adds to a run is kept small: the transforms, and the log densities of all statements of all points,
+are functions of the form of a distribution (`forms.py`), traced once and evaluated with NumPy.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +21,16 @@ import numpy as np
 from jax.tree_util import tree_leaves, tree_map
 from numpyro.distributions import biject_to
 
+from anabranch.divide import forms
 from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.forms import Form, Together
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
+from anabranch.limits import checkpoint
 
-__all__ = ["Execution", "Interpreted", "interpret", "replay"]
+__all__ = ["Execution", "Interpreted", "interpret", "put_coordinates", "replay"]
 
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
@@ -47,7 +55,11 @@ class _Assigning:
         self.values: dict[str, np.ndarray] = {}
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray:
-        parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
+        known = site.described
+        if known is not None:
+            parameters = [x[None] for x in known.parameters]
+        else:
+            parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
         dtype = np.int64 if site.discrete else np.float64
         value = np.asarray(self._assign(site, parameters), dtype)
         self.values[site.name] = value
@@ -63,7 +75,11 @@ class _Assigning:
 def interpret(program: Program, assign: Assign) -> Execution:
     """Run the program once. `assign(site, parameters)` gives each site its value."""
     oracle = _Assigning(assign)
-    recording = Recorder(program, oracle).run()
+    recorder = Recorder(program, oracle)
+    recorder.recording.concrete = True
+    started = time.perf_counter()
+    recording = recorder.run()
+    program.pace.add(time.perf_counter() - started)
     for index in recording.asked:
         site = recording.sites[index]
         site.fixed = site.value.known
@@ -90,15 +106,26 @@ class Interpreted:
         return max((columns.stop for columns in self.columns.values()), default=0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        rows = np.array([self._evaluate_one(point) for point in points], float).reshape(-1, 4)
+        """The program runs once for each point; the log densities of all the runs are computed together."""
+        together, parts, ready = Together(), [], self._placed_at_once(points)
+        for i, point in enumerate(points):
+            checkpoint()
+            jacobians: list[np.ndarray] = []
+            run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
+            parts.append(None if run is None else (jacobians, *run.recording.densities(together)))
+        started = time.perf_counter()
+        together.finish()
+        self.program.pace.add_to_last(time.perf_counter() - started)
+        rows = np.array([_total(part) for part in parts], float).reshape(-1, 4)
         return Evaluation(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3].astype(bool))
 
     evaluate_on_host = evaluate
 
     def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
-        out = []
+        out, ready = [], self._placed_at_once(points)
         for i, point in enumerate(points):
-            run = self._run(self._at(point))
+            checkpoint()
+            run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}))
             if run is not None:
                 sites, deterministics, result = concrete(
                     (run.values, run.recording.deterministics, run.recording.result)
@@ -109,34 +136,69 @@ class Interpreted:
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         n = max((len(v) for v in values.values()), default=1)
-        out = np.full((n, self.dim), np.nan)
+        out, together = np.full((n, self.dim), np.nan), Together()
         for i in range(n):
+            checkpoint()
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
             for site in run.recording.sites:
                 if site.name in self.columns:
-                    out[i, self.columns[site.name]] = _coordinates(site)
+                    put_coordinates(site, out[i], self.columns[site.name], together)
+        together.finish()
         return out
 
-    def _at(self, point: np.ndarray, log_jacobians: list[float] | None = None) -> Assign:
-        """Give each site its value at a point; the logarithms of the Jacobians on the way are added to the list."""
+    def _placed_at_once(self, points: np.ndarray) -> dict[str, tuple[Form, np.ndarray]]:
+        """The values of those sites at all points whose transform has no parameters; they hold for one form."""
+        out = {}
+        for site in self.execution.recording.free:
+            if site.described is None or site.discrete or not len(points):
+                continue
+            form, shape = site.described.form, site.unconstrained_shape
+            function = form.function(forms.placed, (shape, np.dtype(np.float64), False))
+            if function is not None and not any(function.depends_on[1:]):
+                # A copy: NumPy may compute with another rounding where the numbers are not side by side.
+                coordinates = points[:, self.columns[site.name]].reshape(len(points), *shape).copy()
+                parameters = [parameter[None] for parameter in site.described.parameters]
+                out[site.name] = form, function([coordinates, *parameters])
+        return out
+
+    def _at(
+        self,
+        point: np.ndarray,
+        ready: Mapping[str, tuple[Form, np.ndarray]],
+        together: Together | None = None,
+        log_jacobians: list[np.ndarray] | None = None,
+    ) -> Assign:
+        """Give each site its value at a point, one of those that are `ready` if it has the form for it.
+
+        The logarithms of the Jacobians on the way are added to the list; most have their values once `together` is
+        finished.
+        """
+        jacobians = [] if log_jacobians is None else log_jacobians
 
         def value(site: Site, _: list[np.ndarray]) -> np.ndarray:
             if site.name in self._fixed:
                 return self._fixed[site.name]
             columns = self.columns.get(site.name)
-            if columns is None or columns.stop - columns.start != int(np.prod(site.unconstrained_shape)):
+            if columns is None or columns.stop - columns.start != math.prod(site.unconstrained_shape):
                 raise _LeftPath
             coordinates = point[columns].reshape(site.unconstrained_shape)
             if site.discrete:
                 if (coordinates != np.round(coordinates)).any():
                     raise _LeftPath
                 return coordinates
-            transform = biject_to(site.distribution.support)
-            constrained = transform(jnp.asarray(coordinates))
-            if log_jacobians is not None:
-                log_jacobians.append(_number(jnp.sum(transform.log_abs_det_jacobian(coordinates, constrained))))
-            return np.asarray(as_input(constrained))
+            known = site.described
+            waiting = None if known is None else known.term(forms.log_jacobian, coordinates)
+            form, placed = ready.get(site.name, (None, None))
+            if known is not None and form is not known.form:
+                placed = known.of(forms.placed, coordinates)
+            if placed is None or waiting is None:
+                placed, log_jacobian = _placed(site, coordinates)
+                jacobians.append(log_jacobian)
+            elif together is not None:
+                jacobians.append(np.zeros(1))
+                together.add(jacobians[-1], 0, *waiting)
+            return placed
 
         return value
 
@@ -148,19 +210,26 @@ class Interpreted:
             return None
         return run if run.signature == self.execution.signature else None
 
-    def _evaluate_one(self, point: np.ndarray) -> tuple[float, float, float, bool]:
-        log_jacobians: list[float] = []
-        run = self._run(self._at(point, log_jacobians))
-        if run is None:
-            return -np.inf, 0.0, 0.0, False
-        recording, jacobian = run.recording, sum(log_jacobians)
-        prior = sum(_number(recording.log_prob(site)) for site in recording.sites)
-        likelihood = sum(_number(recording.log_likelihood(o)) for o in recording.observations)
-        return prior + jacobian, likelihood, jacobian, True
-
 
 class _LeftPath(BaseException):
     """The run met a site that the path does not have. Not an `Exception`: the program must not catch it."""
+
+
+def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tuple[float, float, float, bool]:
+    """Log prior with the Jacobian, log likelihood, log Jacobian, and whether the run stayed on the path."""
+    if part is None:
+        return -np.inf, 0.0, 0.0, False
+    jacobians, log_priors, log_likelihoods = part
+    jacobian = sum(float(log_jacobian[0]) for log_jacobian in jacobians)
+    return sum(log_priors.tolist()) + jacobian, sum(log_likelihoods.tolist()), jacobian, True
+
+
+def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The value of a site without a form at its coordinates, and the logarithm of the Jacobian, in an array."""
+    transform = biject_to(site.support)
+    value = transform(jnp.asarray(coordinates))
+    log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, value))
+    return np.asarray(as_input(value)), np.asarray(as_input(log_jacobian)).reshape(1)
 
 
 def concrete(tree: Any) -> Any:
@@ -176,12 +245,14 @@ def _with_axis(tree: Any) -> Any:
     return tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, tree)
 
 
-def _number(value: Any) -> float:
-    return float(np.asarray(as_input(value)))
-
-
-def _coordinates(site: Site) -> np.ndarray:
+def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Together) -> None:
+    """Put the coordinates of a site of an interpreted run into a point; most are there once `together` is finished."""
     if site.discrete:
-        return site.value.known.reshape(-1)
+        point[columns] = site.value.known.reshape(-1)
+        return
+    waiting = None if site.described is None else site.described.term(forms.coordinates, site.value.known)
+    if waiting is not None:
+        together.add(point, columns, *waiting)
+        return
     with site.value._trace.current():
-        return np.asarray(as_input(biject_to(site.distribution.support).inv(site.value))).reshape(-1)
+        point[columns] = np.asarray(as_input(biject_to(site.support).inv(site.value))).reshape(-1)

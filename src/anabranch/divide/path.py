@@ -17,7 +17,7 @@ from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.fork import Fork
 from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
-from anabranch.divide.recording import Program, Recording
+from anabranch.divide.recording import Decision, Program, Recording
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.show import counted
 from anabranch.divide.terms import support_text
@@ -144,7 +144,7 @@ class Path:
             if site.fixed is None:
                 columns = slice(start, start + int(np.prod(site.unconstrained_shape)))
                 start = columns.stop
-            support = support_text(site.distribution.support)
+            support = support_text(site.support)
             out.append(SiteInfo(site.name, site.shape, support, site.discrete, site.where, columns, site.fixed))
         return tuple(out)
 
@@ -178,9 +178,14 @@ class Path:
         return f"{text} [{len(self.decisions)} decision sequences]" if others else text
 
     @property
+    def last_decision(self) -> Decision | None:
+        """The last decision on the way here."""
+        return self.recording.decisions[-1] if self.recording.decisions else None
+
+    @property
     def last_question(self) -> str:
         """Where the program asked the last question on the way here: `model.py:12`."""
-        return self.recording.decisions[-1].where if self.recording.decisions else "?"
+        return self.last_decision.where if self.last_decision is not None else "?"
 
     @property
     def fault(self) -> errors.AnabranchError | None:
@@ -304,7 +309,10 @@ class Path:
 
     def points(self, values: Mapping[str, Any]) -> np.ndarray:
         """The points at which the sites have these values, each an array with the batch as its first axis."""
-        points = self.coordinates(values)
+        return self.checked_inside(self.coordinates(values))
+
+    def checked_inside(self, points: np.ndarray) -> np.ndarray:
+        """The points, none of which may have a coordinate of a value outside its support."""
         for site in self.sites:
             if site.columns is not None and np.isnan(points[:, site.columns]).any():
                 raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")

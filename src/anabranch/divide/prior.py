@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.internals import as_input
-from anabranch.divide.interpret import Execution, interpret
+from anabranch.divide.forms import Together
+from anabranch.divide.interpret import Execution, interpret, put_coordinates
 from anabranch.divide.recorder import TooManySites
-from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.recording import Recording, Site
 from anabranch.divide.simulate import Batch, Given
 from anabranch.limits import checkpoint
 
@@ -80,21 +80,20 @@ def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, n
     every = np.full(size, -np.inf)
     inside = np.zeros((size, path.dim))
     for end in path.ends:
-        log_weights, values = _attempt(path, end, size, seed, offset)
+        if isinstance(end, Execution):
+            log_weights, points = _interpreted(path, end, size, seed, offset)
+        else:
+            log_weights, values = _attempt(end, size, seed, offset)
+            points = path.points(values) if (log_weights > -np.inf).any() else inside[:0]
         taken = log_weights > -np.inf
-        if taken.any():
-            inside[taken] = path.points(values)
-            every[taken] = log_weights[taken]
+        inside[taken] = points
+        every[taken] = log_weights[taken]
     taken = every > -np.inf
     return inside[taken], every[taken], every
 
 
-def _attempt(
-    path: Path, end: Recording | Execution, size: int, seed: int, offset: int
-) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+def _attempt(end: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     """The log weight of each attempt (minus infinity if outside the path), and the values of those inside."""
-    if isinstance(end, Execution):
-        return _interpreted(path.program, end, size, seed, offset)
     batch = Batch(seed, Given(), np.arange(size), key=offset, stream=_STREAM)
     batch.env = {site.outputs[0]: site.fixed[None] for site in end.sites if site.fixed is not None}
     values = batch.site_values(end)
@@ -115,12 +114,13 @@ def _attempt(
     return log_weights, {name: value[log_weights > -np.inf] for name, value in values.items()}
 
 
-def _interpreted(
-    program: Program, end: Execution, size: int, seed: int, offset: int
-) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+def _interpreted(path: Path, end: Execution, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """The log weight of each attempt, one run of the program, and the points of those inside the path."""
     fixed = {site.name: site.fixed for site in _fixed(end.recording)}
-    log_weights, inside = np.full(size, -np.inf), []
+    log_weights, together = np.full(size, -np.inf), Together()
+    met: list[tuple[int, np.ndarray, np.ndarray]] = []
     for i in range(size):
+        checkpoint()
         batch = Batch(seed, Given(), np.arange(1), key=offset + i, stream=_STREAM)
 
         def assign(site: Site, parameters: list[np.ndarray], batch: Batch = batch) -> np.ndarray:
@@ -128,16 +128,20 @@ def _interpreted(
             return batch.draw(site, parameters)[0] if value is None else value
 
         try:
-            run = interpret(program, assign)
+            run = interpret(path.program, assign)
         except TooManySites:
             continue
         if run.signature == end.signature:
-            masses = [run.recording.traced_log_mass(s, s.value.known) for s in _fixed(run.recording)]
-            log_weights[i] = sum(float(np.asarray(as_input(mass))) for mass in masses)
-            if log_weights[i] > -np.inf:
-                inside.append(run.values)
-    values = {name: np.stack([each[name] for each in inside]) for name in end.values} if inside else {}
-    return log_weights, values
+            point = np.zeros(path.dim)
+            for site, info in zip(run.recording.sites, path.sites, strict=True):
+                if info.columns is not None:
+                    put_coordinates(site, point, info.columns, together)
+            met.append((i, run.recording.drawn_log_masses(_fixed(run.recording), together), point))
+    together.finish()
+    for i, log_masses, _ in met:
+        log_weights[i] = log_masses.sum()
+    inside = [point for i, _, point in met if log_weights[i] > -np.inf]
+    return log_weights, path.checked_inside(np.array(inside, float).reshape(-1, path.dim))
 
 
 def _fixed(recording: Recording) -> Sequence[Site]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -21,10 +22,12 @@ import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
-from anabranch.divide.frames import frame_of, negated, question, user_frame, where
+from anabranch.divide import forms
+from anabranch.divide.frames import frame_of, negated, question, source_line, user_frame, where
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
+from anabranch.divide.remedies import Departure, departure
 from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
 from anabranch.limits import checkpoint
 
@@ -38,9 +41,9 @@ _QUESTIONS_PER_SITE, _FEWEST_QUESTIONS = 100, 5_000
 class LeavesJax(BaseException):
     """The program needs the value of a random real outside JAX. Not an `Exception`: the program must not catch it."""
 
-    def __init__(self, where: str, what: str) -> None:
+    def __init__(self, where: str, what: str, departure: Departure) -> None:
         super().__init__(where, what)
-        self.where, self.what = where, what
+        self.where, self.what, self.departure = where, what, departure
 
 
 class TooManySites(BaseException):
@@ -79,6 +82,7 @@ class Recorder(Messenger):
         self._questions = 0  # since the last site
         self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
+        self._askable = 0  # the discrete sites with an assigned value that nothing was asked about so far, as bits
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
@@ -147,21 +151,29 @@ class Recorder(Messenger):
             raise
 
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, distribution, place = msg["name"], private_copy(msg["fn"], self._validates), where(user_frame())
+        name, place, distribution = msg["name"], where(user_frame()), private_copy(msg["fn"], validate=False)
+        known = forms.described(distribution)
+        if self._validates and (known is None or not forms.parameters_hold(known)):
+            private_copy(msg["fn"], validate=True)
         self._claim(name, place)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
+            known = forms.described(distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
-            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"])
+            held_by = partial(forms.held, known)
+            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], held_by)
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
+            observed.described = known
             self.recording.add(observed)
         elif isinstance(distribution, dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             msg["value"] = distribution.v
-            self.recording.add(Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False))
+            fixed = Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False)
+            fixed.described = known
+            self.recording.add(fixed)
         else:
-            msg["value"] = self._latent(name, distribution, place, msg["scale"])
+            msg["value"] = self._latent(name, distribution, known, place, msg["scale"])
 
     def _claim(self, name: str, place: str) -> None:
         """Take an address, once in an execution, and outside every transformation."""
@@ -183,23 +195,18 @@ class Recorder(Messenger):
             )
         self._seen[name] = place
 
-    def _latent(self, name: str, distribution: Any, place: str, scale: Any) -> PathTracer:
+    def _latent(
+        self, name: str, distribution: Any, known: forms.Described | None, place: str, scale: Any
+    ) -> PathTracer:
         recording = self.recording
         index, self._questions = len(recording.sites), 0
         if index >= self.program.max_sites:
             raise TooManySites
-        support = getattr(distribution, "support", None)
-        if support is None:
-            raise errors.NoTransform(
-                f"{type(distribution).__name__} does not say what its support is",
-                site=name,
-                where=place,
-                remedy="Give the distribution a support",
-            )
-        discrete = bool(support.is_discrete)
-        shape = tuple(int(size) for size in distribution.shape())
+        discrete, shape = (
+            _space(distribution, name, place) if known is None else (known.form.discrete, known.form.shape)
+        )
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
-        site = Site(index, name, distribution, place, scale, value)
+        site = Site(index, name, distribution, place, scale, value, described=known)
         recording.add(site)
         self._open |= 1 << index
         assigned = self.oracle.assign(recording, site)
@@ -208,6 +215,8 @@ class Recorder(Messenger):
             self._open &= ~(1 << index)
             if self.program.split.get(name):
                 recording.asked.add(index)
+            elif discrete and self.program.split.get(name, True):
+                self._askable |= 1 << index
         elif self.program.split.get(name):
             if not discrete:
                 raise ValueError(
@@ -242,9 +251,9 @@ class Recorder(Messenger):
     def asked(self, tracer: PathTracer) -> None:
         """A known value was used as a concrete one: the sites behind it decide the path."""
         self._bound_questions()
-        for site in self._sites_in(tracer.sites):
-            if site.discrete and site.fixed is None and self.program.split.get(site.name, True):
-                self.recording.asked.add(site.index)
+        if tracer.sites & self._askable:
+            self.recording.asked.update(site.index for site in self._sites_in(tracer.sites & self._askable))
+            self._askable &= ~tracer.sites
 
     def decide(self, tracer: PathTracer) -> np.ndarray:
         with self._not_to_be_caught():
@@ -259,11 +268,14 @@ class Recorder(Messenger):
             return self._settled(tracer)
         frame = user_frame()
         if np.issubdtype(tracer.aval.dtype, np.inexact) and not all(site.discrete for site in open_sites):
-            raise LeavesJax(where(frame), question(frame))
+            raise LeavesJax(where(frame), question(frame), departure(frame))
         node = tracer.node
         assert node is not None
         answer = self.oracle.choose_answer(self.recording, node)
-        self.recording.decisions.append(Decision(None, node, answer, _phrase(question(frame), answer), where(frame)))
+        asked, line = question(frame), source_line(frame)
+        self.recording.decisions.append(
+            Decision(None, node, answer, _phrase(asked, answer), where(frame), source=(asked, line))
+        )
         return answer
 
     def same_in(self, other: Recorder, sites: int) -> bool:
@@ -314,6 +326,19 @@ class Recorder(Messenger):
             low = bits & -bits
             yield self.recording.sites[low.bit_length() - 1]
             bits ^= low
+
+
+def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, ...]]:
+    """Whether a site with this distribution is discrete, and the shape of its value."""
+    support = getattr(distribution, "support", None)
+    if support is None:
+        raise errors.NoTransform(
+            f"{type(distribution).__name__} does not say what its support is",
+            site=name,
+            where=place,
+            remedy="Give the distribution a support",
+        )
+    return bool(support.is_discrete), tuple(int(size) for size in distribution.shape())
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:

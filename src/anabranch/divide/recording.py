@@ -13,12 +13,51 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
+from anabranch.divide.forms import Described, Term, Together, at, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
 from anabranch.limits import checkpoint
 
 __all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
+
+
+class Pace:
+    """How long executions take, measured over those so far.
+
+    Example:
+        >>> pace = Pace()
+        >>> pace.add(0.5)
+        >>> for _ in range(10): pace.add(0.01)
+        >>> round(pace.seconds_per_run, 6)
+        0.01
+    """
+
+    def __init__(self) -> None:
+        self.runs, self._first, self._others = 0, 0.0, 0.0
+
+    def add(self, seconds: float) -> None:
+        """An execution took so long."""
+        if self.runs:
+            self._others += seconds
+        else:
+            self._first = seconds
+        self.runs += 1
+
+    def add_to_last(self, seconds: float) -> None:
+        """Something that executions made necessary took so long."""
+        if self.runs > 1:
+            self._others += seconds
+
+    @property
+    def seconds_per_run(self) -> float | None:
+        """The mean; without the first, in which much is done for all that follow. None if there was none."""
+        if not self.runs:
+            return None
+        return self._others / (self.runs - 1) if self.runs > 1 else self._first
+
+    def __reduce__(self) -> Any:
+        return Pace, ()  # in another process it is measured anew
 
 
 @dataclass(frozen=True)
@@ -34,6 +73,8 @@ class Program:
     interpreted: bool = False
     sequential: bool = False
     """Whether executions may stop at an observation, whose density must then not rest on what is decided later."""
+    pace: Pace = field(default_factory=Pace, compare=False, repr=False)
+    """How long the interpreter takes for an execution."""
 
     @property
     def name(self) -> str:
@@ -62,6 +103,8 @@ class Site:
     scale: Any
     value: PathTracer
     fixed: np.ndarray | None = None
+    described: Described | None = None
+    """The distribution as its form and its parameters, where they are known."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,14 +112,28 @@ class Site:
 
     @cached_property
     def discrete(self) -> bool:
-        return bool(self.distribution.support.is_discrete)
+        return self.described.form.discrete if self.described else bool(self.support.is_discrete)
+
+    @cached_property
+    def support(self) -> Any:
+        """The support of the distribution, which may be computed from its parameters."""
+        with self.value._trace.current():
+            return self.distribution.support
 
     @cached_property
     def unconstrained_shape(self) -> tuple[int, ...]:
         """The shape of the site's coordinates: none where it is fixed, one fewer for a simplex."""
         if self.discrete:
             return self.shape
-        support = base_support(self.distribution.support)
+        if self.described is None:
+            return self._unconstrained_shape()
+        form = self.described.form
+        if form.unconstrained_shape is None:
+            form.unconstrained_shape = self._unconstrained_shape()
+        return form.unconstrained_shape
+
+    def _unconstrained_shape(self) -> tuple[int, ...]:
+        support = base_support(self.support)
         if type(support) not in biject_to._registry:
             raise errors.NoTransform(
                 f"no bijection from the real numbers to its support, {support_text(support)}, is known",
@@ -94,6 +151,8 @@ class Site:
 
     @cached_property
     def _flat(self) -> tuple[list[Any], Any]:
+        if self.described is not None:
+            return self.described.leaves, self.described.form.tree
         return tree_flatten(self.distribution)
 
     @cached_property
@@ -127,6 +186,8 @@ class Decision:
     answer: np.ndarray
     text: str
     where: str
+    source: tuple[str, str] = ("", "")
+    """The expression that asked, and the line that it stands in."""
 
     @property
     def key(self) -> tuple[int | None, int | None]:
@@ -151,6 +212,8 @@ class Recording:
         self.deterministics: dict[str, Any] = {}
         self.result: Any = None
         self.asked: set[int] = set()
+        self.concrete = False
+        """Whether every site has a value when it is met, as in a run of the interpreter."""
         self._statements: list[tuple[Site | Observation, int]] = []
         self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
@@ -199,22 +262,67 @@ class Recording:
             self.sites.append(statement)
             self.drawn_from[statement.outputs[0]] = statement
         else:
-            statement.preceding = len(self.sites)
+            statement.index, statement.preceding = len(self.observations), len(self.sites)
             self.observations.append(statement)
-            if self.program.sequential:
+            if self.program.sequential and not self.concrete:
                 self.log_likelihood(statement)
 
     def log_prob(self, site: Site) -> Any:
         """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
+        if self.concrete:
+            return self._computed[0][site.index]
         if site.index not in self._log_probs:
             checkpoint()
             plain = site.scale is None and site.sampled_from is site.distribution
             constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
-            if constant is None:
-                with self.trace.current():
-                    constant = log_prob(site.distribution, site.value, site.scale, site.discrete, site.name, site.where)
-            self._log_probs[site.index] = constant
+            self._log_probs[site.index] = self._traced_log_density(site) if constant is None else constant
         return self._log_probs[site.index]
+
+    def _traced_log_density(self, statement: Site | Observation) -> Any:
+        """The log density of a statement, recorded."""
+        s = statement
+        check_support = s.discrete if isinstance(s, Site) else s.check_support
+        with self.trace.current():
+            return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where)
+
+    def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
+        """The log density of each site and of each observation of a run in which every value is known.
+
+        The arrays are complete once `together` is finished, with what other runs have in the same form.
+        """
+        log_priors, log_likelihoods = np.zeros(len(self.sites)), np.zeros(len(self.observations))
+        self._wait_for(self.sites, log_priors, together)
+        self._wait_for(self.observations, log_likelihoods, together)
+        return log_priors, log_likelihoods
+
+    def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: Together) -> None:
+        for slot, statement in enumerate(statements):
+            waiting = _term(statement)
+            if waiting is not None and waiting[0].trusted:
+                together.add(slots, slot, *waiting)
+            else:
+                slots[slot] = self._log_density_by_itself(statement, waiting)
+
+    def _log_density_by_itself(self, statement: Site | Observation, waiting: Term | None) -> float:
+        """The log density of a statement as the distribution gives it; the function for its form must do the same."""
+        direct = float(np.asarray(as_input(self._traced_log_density(statement))))
+        if waiting is None or not np.isfinite(direct):
+            return direct
+        function, arguments = waiting
+        through_form = float(at(function, arguments))
+        if np.isclose(through_form, direct, rtol=1e-5, atol=1e-5):
+            function.trusted = True
+            return through_form  # as everywhere else, to the last bit
+        assert statement.described is not None
+        statement.described.form.distrust(function)
+        return direct
+
+    @cached_property
+    def _computed(self) -> tuple[np.ndarray, np.ndarray]:
+        together = Together()
+        out = self.densities(together)
+        together.finish()
+        return out
 
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
@@ -240,14 +348,26 @@ class Recording:
             kept = _log_masses[key] = np.asarray(as_input(self.traced_log_mass(site, value)))
         return kept
 
+    def drawn_log_masses(self, sites: Sequence[Site], together: Together) -> np.ndarray:
+        """The log probability of drawing the values that discrete sites have, in a run in which all is known."""
+        slots = np.zeros(len(sites))
+        for slot, site in enumerate(sites):
+            source = site.described if site.sampled_from is site.distribution else described(site.sampled_from)
+            waiting = None if source is None else source.log_density(site.value.known, None, True)
+            if waiting is None:
+                slots[slot] = float(np.asarray(as_input(self.traced_log_mass(site, site.value.known))))
+            else:
+                together.add(slots, slot, *waiting)
+        return slots
+
     def log_likelihood(self, observation: Observation) -> Any:
         """The log density of an observation, as a traced scalar."""
-        o = observation
-        if o.traced is None:
+        if self.concrete:
+            return self._computed[1][observation.index]
+        if observation.traced is None:
             checkpoint()
-            with self.trace.current():
-                o.traced = log_prob(o.distribution, o.value, o.scale, o.check_support, o.name, o.where)
-        return o.traced
+            observation.traced = self._traced_log_density(observation)
+        return observation.traced
 
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of drawing a value of a discrete site: the node of the value, and of the result."""
@@ -260,6 +380,16 @@ class Recording:
         """The decisions, in words."""
         asked = [f"{s.name} = {show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
+
+
+def _term(statement: Site | Observation) -> Term | None:
+    """The log density of a statement whose distribution and value are known, to be computed."""
+    s, known = statement, statement.described
+    if known is None:
+        return None
+    if isinstance(s, Site):
+        return known.log_density(s.value.known, s.scale, s.discrete)
+    return known.log_density(s.value, s.scale, s.check_support)
 
 
 def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:

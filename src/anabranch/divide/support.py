@@ -99,7 +99,7 @@ def supports_are_constant(path: Path) -> bool:
         assert isinstance(end, Recording)
         free = {site.outputs[0] for site in end.free}
         for site in end.free:
-            bounds = [] if site.discrete else tree_leaves(site.distribution.support)
+            bounds = [] if site.discrete else tree_leaves(site.support)
             if any(isinstance(bound, constraints.Constraint) for bound in bounds):  # of the user's own: unknown
                 return False
             if free & _needed(end, _nodes(map(as_input, bounds))):
@@ -132,7 +132,7 @@ def values_of(site: Site) -> list[range | None]:
     """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
     size = int(np.prod(site.unconstrained_shape))
     # What is masked has mass outside the support, too.
-    bounds = _bounds(site.distribution.support) if site.discrete and site.sampled_from is site.distribution else None
+    bounds = _bounds(site.support) if site.discrete and site.sampled_from is site.distribution else None
     if bounds is None:
         return [None] * size
     lower, upper = (_spread(bound, site) for bound in bounds)

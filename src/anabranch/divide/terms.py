@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,20 +45,31 @@ class Observation:
     scale: Any
     check_support: bool
     fault: errors.AnabranchError | None = None
+    index: int = 0
+    """How many observations the run had met before."""
     preceding: int = 0
     """How many sites the run had met before."""
     traced: Any = None
     """Its log density, once that was recorded."""
+    described: Any = None
+    """The distribution as its form and its parameters, where they are known."""
 
     def __post_init__(self) -> None:
         self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]
         """The value and the parameters of the distribution: nodes of the graph, or constants."""
 
 
-def checked_observation(name: str, distribution: Any, value: Any, place: str, scale: Any) -> Observation:
+Held = tuple[np.ndarray, bool]
+"""Which parts of a value are inside a support, and whether that is random."""
+
+
+def checked_observation(
+    name: str, distribution: Any, value: Any, place: str, scale: Any, held_by: Callable[[Any], Held | None]
+) -> Observation:
     """Check an observed value against its distribution, as far as it can be known now.
 
     A value outside the support is a fault of the program unless a decision led here: another path may be meant for it.
+    `held_by` is asked first which parts of the value are inside the support.
     """
     if isinstance(distribution, Unit):
         return Observation(name, distribution, value, place, scale, check_support=False)
@@ -71,11 +83,15 @@ def checked_observation(name: str, distribution: Any, value: Any, place: str, sc
                 remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
             )
     _check_shape(name, distribution, value, place)
-    inside_support = support_holds(distribution, jnp.asarray(value))
-    if isinstance(inside_support, PathTracer) and inside_support.sites:
+    known = held_by(value)
+    if known is None:
+        inside_support = support_holds(distribution, jnp.asarray(value))
+        is_random = isinstance(inside_support, PathTracer) and bool(inside_support.sites)
+        known = np.asarray(as_input(inside_support)) if not is_random else np.asarray(False), is_random
+    held, is_random = known
+    if is_random:
         # The support is random: a value outside it has no density there, which is no mistake.
         return Observation(name, distribution, value, place, scale, check_support=True)
-    held = np.asarray(as_input(inside_support))
     fault = None
     if not held.all():
         fault = errors.ObservedOutsideSupport(
@@ -97,13 +113,17 @@ def private_copy(distribution: Any, validate: bool) -> Any:
     if validate and not any(isinstance(value, PathTracer) for value in vars(distribution).values()):
         distribution.validate_args(strict=False)
     copied = object.__new__(type(distribution))
-    vars(copied).update(vars(distribution))
-    copied._batch_shape = tuple(int(size) for size in copied.batch_shape)  # a size may be a random number, decided
-    for name, value in vars(copied).items():
+    state = vars(copied)
+    state.update(vars(distribution))
+    state["_batch_shape"] = tuple(map(int, copied.batch_shape))  # a size may be a random number, decided
+    for name, value in state.items():
+        kind = type(value)
+        if kind is float or kind is tuple:
+            continue
         if isinstance(value, dist.Distribution):
-            setattr(copied, name, private_copy(value, validate))
-        elif type(value) is np.ndarray:
-            setattr(copied, name, value.copy())
+            state[name] = private_copy(value, validate)
+        elif kind is np.ndarray:
+            state[name] = value.copy()
         elif isinstance(value, PathTracer):
             value.check_run()
     return copied

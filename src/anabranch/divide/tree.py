@@ -23,6 +23,7 @@ from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.remedies import Departure, interpreter_message
 from anabranch.divide.replay import Script, not_a_function
 from anabranch.divide.scoring import Scorer
 from anabranch.divide.simulate import Batch, Given, stable_hash
@@ -31,6 +32,9 @@ from anabranch.limits import LimitReached, checkpoint
 __all__ = ["Arrival", "Part", "Scores", "Tree"]
 
 logger = logging.getLogger("anabranch")
+
+_RUNS_TO_MEASURE, _SLOW = 5, 0.5
+"""Executions, or seconds of one, after which it is said how long the interpreter takes."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,8 @@ class Tree:
     def __init__(self, program: Program, on_end: Callable[[Fork], None]) -> None:
         self.program, self.on_end, self.root = program, on_end, Fork(interpreted=program.interpreted)
         self.runs = 0  # of the program's Python
+        self.departure: Departure | None = None
+        """Where the program left JAX, if it did."""
         self._said_why = False
 
     def send(self, n: int, seed: int, given: Given | None = None, count: bool = True) -> list[Arrival]:
@@ -156,13 +162,17 @@ class Tree:
         return scout.stopped or (scout.fork, scout.batch)
 
     def _say_why_interpreted(self, left: LeavesJax) -> None:
-        if not self._said_why:
+        """Keep why; it is said once it is known how long an execution takes."""
+        self.departure = self.departure or left.departure
+
+    def _say_how_slow(self, at_last: bool) -> None:
+        """Say once why the program is interpreted and how long an execution takes, after a few of them at the most."""
+        runs, seconds = self.program.pace.runs, self.program.pace.seconds_per_run
+        if self._said_why or self.departure is None:
+            return
+        if at_last or runs >= _RUNS_TO_MEASURE or (seconds is not None and seconds >= _SLOW):
             self._said_why = True
-            logger.warning(
-                "%s runs in the interpreter, one Python run per point: %s uses a random real outside JAX (%s). "
-                "Write it with jax.numpy to have it compiled.",
-                self.program.name, left.where, left.what,
-            )  # fmt: skip
+            logger.warning("%s", interpreter_message(self.program.name, self.departure, seconds))
 
     def _split(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool) -> None:
         recording = fork.recording
@@ -180,6 +190,12 @@ class Tree:
     def _interpret(self, fork: Fork, batch: Batch, count: bool) -> Iterator[Arrival]:
         known = _drawn_so_far(fork, batch)
         for row in range(len(batch)):
+            self._say_how_slow(at_last=False)
+            try:
+                checkpoint()
+            except LimitReached:
+                fork.undone += len(batch) - row if count else 0
+                raise
             # Each execution is drawn by itself here, so each needs a stream of its own.
             member = batch.take(np.array([row]), stable_hash(fork.key, int(batch.members[row])))
             given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
@@ -197,6 +213,7 @@ class Tree:
                 child.end = execution
                 self.on_end(child)
             yield Arrival(child, member, execution)
+        self._say_how_slow(at_last=True)
 
 
 class _Scout(Script):
