@@ -213,9 +213,9 @@ def test_every_number_of_the_paper_has_its_field():
     ("settings", "method", "budget"),
     [
         ({"strategy": SMC()}, "SMC", 40_000),
-        ({"strategy": HMC(warmup=100)}, "HMC", 10_000),
-        pytest.param({"strategy": NUTS(warmup=100)}, "NUTS", 10_000, marks=pytest.mark.slow),
-        ({"strategy": Variational()}, "Variational", 40_000),
+        ({"strategy": HMC(warmup=100)}, "HMC", 20_000),
+        pytest.param({"strategy": NUTS(warmup=100)}, "NUTS", 20_000, marks=pytest.mark.slow),
+        ({"strategy": Variational()}, "Variational", 80_000),
         ({"allocator": Uniform()}, "ModeMixture", 20_000),
         ({"allocator": SuccessiveHalving()}, "ModeMixture", 20_000),
         ({"systematic": False}, "ModeMixture", 20_000),

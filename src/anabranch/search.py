@@ -233,6 +233,9 @@ class Search:
     def to_look_at(self) -> list[Entry]:
         """The paths never visited that should be: active ones, and after them, with thrift, any that may matter."""
         unknown = [entry for entry in self.ledger if is_unknown(entry, self.ledger)]
+        sketched = [entry for entry in unknown if entry.log_evidence > self.ledger.log_evidence - NEGLIGIBLE]
+        if sketched:
+            return sorted(sketched, key=lambda entry: -entry.log_evidence)
         active = set(self.active.chosen)
         fresh = [entry for entry in unknown if entry.path.signature in active]
         if not self.settings.thrifty:

@@ -15,8 +15,15 @@ FEWEST_DRAWS = 100
 """Effective draws below which an estimate is not trusted."""
 LARGEST_PARETO_K = 0.7
 """Pareto k above which the mean of importance weights is not (Vehtari et al., 2024)."""
+MANY_DRAWS = 1_000
+"""Effective draws from which on a heavy tail of the weights makes the error uncertain, and hides no mass."""
 LARGEST_R_HAT = 1.1
 """R-hat above which chains have not met."""
+
+
+def weights_are_trusted(ess: float, pareto_k: float) -> bool:
+    """Whether importance weights with these diagnostics can be taken to have seen where the mass is."""
+    return ess >= FEWEST_DRAWS and (ess >= MANY_DRAWS or not pareto_k > LARGEST_PARETO_K)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Estimate:
         """Whether the diagnostics find nothing wrong: enough effective draws, a light tail, chains that agree."""
         if self.log_evidence_sd == 0:
             return True
-        return self.ess >= FEWEST_DRAWS and not self.pareto_k > LARGEST_PARETO_K and not self.r_hat > LARGEST_R_HAT
+        return weights_are_trusted(self.ess, self.pareto_k) and not self.r_hat > LARGEST_R_HAT
 
     @classmethod
     def nothing(cls, dim: int, evaluations: int, method: str, remarks: Sequence[str] = ()) -> Estimate:
@@ -92,7 +99,7 @@ class Estimate:
             return cls.nothing(points.shape[1], evaluations, method, remarks)
         log_z, sd, logs = log_mean(log_weights), relative_sd(log_weights), log_weights[kept]
         ess, k = effective_sample_size(logs), pareto_k(log_weights)
-        trusted = ess >= FEWEST_DRAWS and not k > LARGEST_PARETO_K
+        trusted = weights_are_trusted(ess, k)
         return cls(
             log_evidence=log_z,
             log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,
