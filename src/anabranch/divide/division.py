@@ -13,8 +13,9 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide.fork import Fork
+from anabranch.divide.frames import user_frame, where
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Program, Recording, with_arrays
+from anabranch.divide.recording import Program, Recording, copied
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
@@ -87,7 +88,12 @@ def find_paths(
         ('again0 = 0', 0.5)
     """
     if not callable(program):
-        raise TypeError(f"program must be a function; got {type(program).__name__}")
+        raise errors.OutsideProgram(
+            f"program must be a function; got {type(program).__name__}",
+            where=where(user_frame()),
+            remedy="Pass the function itself and its arguments, as in ab.infer(program, data): ab.infer(program(data)) "
+            "runs it at once",
+        )
     if not isinstance(seed, int | np.integer):
         raise TypeError(f"seed must be an integer; got {type(seed).__name__}")
     if executions < 1:
@@ -98,8 +104,7 @@ def find_paths(
         split = (split,)
     choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
     # Copies of the data: the user may go on to change it.
-    args, kwargs = with_arrays(args, np.ndarray.copy), with_arrays(kwargs, np.ndarray.copy)
-    division = Division(Program(program, args, kwargs, choice, max_sites))
+    division = Division(Program(program, copied(args), copied(kwargs), choice, max_sites))
     division.explore(executions, seed)
     return division
 

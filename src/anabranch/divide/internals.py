@@ -35,6 +35,7 @@ from jax._src.numpy import indexing
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from anabranch.divide import host
+from anabranch.divide.frames import empty_plate
 from anabranch.divide.graph import Graph, Node
 
 __all__ = ["LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "as_input", "inside", "is_key"]
@@ -113,7 +114,8 @@ class PathTracer(core.Tracer):
                 f"The truth value of an array of shape {self.aval.shape} is ambiguous: use .any() or .all()"
             )
         question: Any = self if self._exact() else self != 0
-        return bool(question.concrete())
+        # NumPyro asserts that a plate has a positive size; one of a random size may be empty.
+        return bool(question.concrete()) or empty_plate(sys._getframe(1)) is not None
 
     def __int__(self) -> int:
         _scalar(self)

@@ -17,7 +17,7 @@ from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
 
-__all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
+__all__ = ["Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,19 @@ def with_arrays(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
         return type(value)(with_arrays(part, change) for part in value)
     if type(value) is dict:
         return {name: with_arrays(part, change) for name, part in value.items()}
+    return value
+
+
+def copied(value: Any) -> Any:
+    """An argument of a program with its arrays, and what pandas makes of arrays, copied: the user may change them."""
+    if isinstance(value, np.ndarray) or (hasattr(value, "to_numpy") and hasattr(value, "copy")):
+        return value.copy()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) is dict:
+        return {name: copied(part) for name, part in value.items()}
     return value
 
 
@@ -210,7 +223,9 @@ class Recording:
             constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
             if constant is None:
                 with self.trace.current():
-                    constant = log_prob(site.distribution, site.value, site.scale, site.discrete, site.name, site.where)
+                    constant = log_prob(
+                        site.distribution, site.value, site.scale, site.discrete, site.name, site.where, masked=False
+                    )
             self._log_probs[site.index] = constant
         return self._log_probs[site.index]
 

@@ -131,8 +131,7 @@ def _values_in(recording: Recording) -> tuple[range | None, ...]:
 def values_of(site: Site) -> list[range | None]:
     """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
     size = int(np.prod(site.unconstrained_shape))
-    # What is masked has mass outside the support, too.
-    bounds = _bounds(site.distribution.support) if site.discrete and site.sampled_from is site.distribution else None
+    bounds = _bounds(site.distribution.support) if site.discrete else None
     if bounds is None:
         return [None] * size
     lower, upper = (_spread(bound, site) for bound in bounds)
