@@ -159,6 +159,9 @@ class Marginal:
         draws = self.target.prior(n, rng)
         return replace(draws, points=draws.points[:, self.kept])
 
+    def count(self, evaluations: int) -> None:
+        self.target.count(evaluations)
+
     def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The points with values of what was summed out, drawn from their distribution given the rest."""
         return self.target.executions(self._joined(points, self._drawn(points, rng)), rng)

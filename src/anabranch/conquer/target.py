@@ -67,6 +67,9 @@ class Target(Protocol):
     def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
         """Draws from the prior within the path: at most n, fewer where the guards are rarely met."""
 
+    def count(self, evaluations: int) -> None:
+        """Count work that stands for so many evaluations."""
+
     def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Rows of the path's own coordinates for rows of these: what was summed out is drawn."""
 
@@ -117,6 +120,9 @@ class PathTarget:
 
     def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
         return self.path.prior(n, seed=int(rng.integers(2**31)))
+
+    def count(self, evaluations: int) -> None:
+        self.evaluations += evaluations
 
     def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return points

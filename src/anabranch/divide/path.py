@@ -26,6 +26,9 @@ __all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
+_SELDOM = 1e-3
+"""The share of points without a density up to which nothing is said of them."""
+
 
 class Backend(Protocol):
     """How the density of a path is computed."""
@@ -88,6 +91,9 @@ class Path:
         self._log_probability: float | None = None
         self.invalid = 0
         """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
+        self.evaluated = 0
+        """At how many points the density was computed."""
+        self._said_invalid = False
 
     def add(self, fork: Fork) -> None:
         """Another decision sequence of this path was found."""
@@ -265,15 +271,26 @@ class Path:
         return out
 
     def _counted(self, evaluation: Evaluation) -> Evaluation:
-        count = int(evaluation.invalid.sum())
-        if count and not self.invalid:
+        self.invalid += int(evaluation.invalid.sum())
+        self.evaluated += len(evaluation.invalid)
+        if self.is_often_invalid and not self._said_invalid:
+            self._said_invalid = True
             logger.warning(
-                "the density of the path (%s) is NaN or infinite at %d points; they count as outside it",
+                "the density of the path (%s) is NaN or infinite at %d of %d points; they count as outside it",
                 self.description,
-                count,
+                self.invalid,
+                self.evaluated,
             )
-        self.invalid += count
         return evaluation
+
+    @property
+    def is_often_invalid(self) -> bool:
+        """Whether the density is NaN or infinite at more than one point in a thousand.
+
+        Fewer are those far out that a search for modes tries: an estimate that misses a thousandth of the mass is off by
+        less than most errors. Where invalid points have mass, the draws go there, and their share is that of the mass.
+        """
+        return self.invalid > _SELDOM * self.evaluated
 
     def _checked(self, points: Any) -> np.ndarray:
         points = np.asarray(points, np.float64)

@@ -26,7 +26,7 @@ from numpyro.primitives import Messenger
 from anabranch import addresses, errors
 from anabranch.divide.frames import empty_plate, frame_of, negated, question, user_frame, where
 from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
+from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
 from anabranch.divide.missing import missing_values
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.terms import (
@@ -202,9 +202,8 @@ class Recorder(Messenger):
             msg["value"] = missing.nothing()
             return
         distribution = private_copy(msg["fn"] if missing is None else missing.distribution)
-        if self._validates:
-            check_parameters(distribution, name, place)
         self._claim(name, place)
+        check_parameters(distribution, name, place, self._validates)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
         if msg["value"] is not None:  # observed, or given by a handler inside the program
@@ -215,8 +214,10 @@ class Recorder(Messenger):
             self.recording.add(observed)
         elif isinstance(certain := unwrapped(distribution), dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
-            msg["value"] = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
-            self.recording.add(Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False))
+            value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
+            msg["value"] = self.recording.deterministics[name] = value
+            if np.any(as_input(certain.log_density) != 0):
+                self.recording.add(Observation(name, distribution, value, place, msg["scale"], check_support=False))
         else:
             value = self._latent(name, distribution, place, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)

@@ -21,6 +21,7 @@ __all__ = [
     "finite_values",
     "guarded",
     "independent_sites",
+    "is_prior_alone",
     "prior_is_sampled",
     "supports_are_constant",
     "values_of",
@@ -67,6 +68,15 @@ def prior_is_sampled(path: Path) -> bool:
     """
     recordings = (end.recording if isinstance(end, Execution) else end for end in path.ends)
     return not any(why_not_drawn(site) for recording in recordings for site in recording.sites)
+
+
+def is_prior_alone(path: Path) -> bool:
+    """Whether the path has no observation and no factor, and its prior draws follow the density.
+
+    Of a path that the interpreter runs it is not known: other executions of it may observe something.
+    """
+    recordings = [end for end in path.ends if isinstance(end, Recording)]
+    return bool(recordings) and not any(each.observations for each in recordings) and prior_is_sampled(path)
 
 
 def why_not_drawn(site: Site) -> str:

@@ -138,28 +138,30 @@ def private_copy(distribution: Any) -> Any:
     return copied
 
 
-def check_parameters(distribution: Any, name: str, place: str) -> None:
+def check_parameters(distribution: Any, name: str, place: str, validate: bool = True) -> None:
     """Refuse parameters outside their domain, as far as they are constants: NumPyro's own check skips arrays of jax."""
-    if vars(distribution).get("_validate_args") is False:
-        return
     held = vars(distribution)
+    validate = validate and held.get("_validate_args") is not False
     for parameter, constraint in distribution.arg_constraints.items():
         value = _constant(held.get(parameter))
-        if value is None or constraints.is_dependent(constraint):
+        if value is None:
             continue
         _check_mask(name, value, place, f"the values of {parameter}")
+        if not validate or constraints.is_dependent(constraint):
+            continue
         valid = np.asarray(as_input(constraint(value)))
         if not valid.all():
-            _refuse(distribution, f"{parameter} = {_offender(value, valid)} is not {_domain(constraint)}", name, place)
+            shown = _offender(value, valid) if valid.shape == value.shape else show_value(value)
+            _refuse(distribution, f"{parameter} = {shown} is not {_domain(constraint)}", name, place)
     low, high = _constant(held.get("low")), _constant(held.get("high"))
-    if low is not None and high is not None:
+    if validate and low is not None and high is not None:
         ordered = low <= high if distribution.support.is_discrete else low < high
         if not np.all(ordered):
             _refuse(distribution, f"low = {show_value(low)} is not below high = {show_value(high)}", name, place)
     for part in held.values():
         for each in part if isinstance(part, list | tuple) else (part,):
             if isinstance(each, dist.Distribution):
-                check_parameters(each, name, place)
+                check_parameters(each, name, place, validate)
 
 
 def _constant(value: Any) -> np.ndarray | None:
@@ -186,11 +188,13 @@ _DOMAINS = {
     "real": "a finite number",
     "real_vector": "finite",
     "unit_interval": "between 0 and 1",
+    "positive": "positive",
+    "nonnegative": "non-negative",
 }
 
 
 def _domain(constraint: Any) -> str:
-    """What a parameter must be, in words: `positive`, `greater than 1`."""
+    """What a parameter must be, in words: `positive`, `between 0 and 1`, `greater than(1.0)`."""
     known = [words for name, words in _DOMAINS.items() if constraint is getattr(constraints, name)]
     return known[0] if known else support_text(constraint).replace("_", " ")
 
