@@ -2,9 +2,9 @@
 
     Z_k = ∫ Π_i f(x_i | η_i) · 1[x takes path k] dx = P(k),   π_k(x) = f(x | k)
 
-(paper, section 4.2, with a likelihood of one). The fixed sites are held at their values and the others drawn; a draw that
-the guards let pass has the probability of the fixed values as its weight, and the mean weight of all attempts is Ẑ_k. It
-has no error where no guard and no random probability is involved.
+(paper, section 4.2, with a likelihood of one). The fixed sites are held at their values and the others drawn; a draw
+that the guards let pass has the probability of the fixed values as its weight, and the mean weight of all attempts is
+Ẑ_k. It has no error where no guard and no random probability is involved.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Statements with `obs_mask`: some values are observed, the others are latent.
 
-NumPyro makes two sites of `numpyro.sample(name, d, obs=y, obs_mask=m)`: `name_observed`, which the mask takes out of the
-density where m is False, and `name_unobserved`, a latent of the whole shape, which the mask takes out where m is True.
-There the latent would have a flat density over all numbers, and the evidence would be infinite. Here the latent site
-holds the missing values alone, each with the density that d gives it:
+NumPyro makes two sites of `numpyro.sample(name, d, obs=y, obs_mask=m)`: `name_observed`, which the mask takes out of
+the density where m is False, and `name_unobserved`, a latent of the whole shape, which the mask takes out where m is
+True. There the latent would have a flat density over all numbers, and the evidence would be infinite. Here the latent
+site holds the missing values alone, each with the density that d gives it:
 
     p(y_seen, y_missing) = Π_{i: m_i} d_i(y_i) · Π_{i: not m_i} d_i(y_i)
 """
@@ -61,8 +61,9 @@ def missing_values(msg: dict[str, Any], place: str) -> Missing | None:
     mask = np.asarray(of_statement["obs_mask"], bool)  # a random one is a decision
     # With obs=None the part that would have been observed is latent, too.
     wanted = ~mask if "observed" in of_statement else mask
-    given = of_statement["fn"]
-    distribution = _without_mask(msg["fn"], len(_masks(given)))
+    given, distribution = of_statement["fn"], msg["fn"]
+    if not (isinstance(of_statement["obs_mask"], bool) and wanted.all()):  # NumPyro makes no mask of True
+        distribution = _without_mask(distribution, len(_masks(given)))
     shapes = [tuple(distribution.batch_shape), wanted.shape]
     if of_statement["obs"] is not None:
         seen = np.shape(of_statement["obs"])

@@ -26,8 +26,9 @@ __all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
-_SELDOM = 1e-3
-"""The share of points without a density up to which nothing is said of them."""
+_SELDOM, _JUDGED = 1e-3, 1_000
+"""The share of points without a density up to which nothing is said of them, and the points from which on a single one
+says something."""
 
 
 class Backend(Protocol):
@@ -287,10 +288,10 @@ class Path:
     def is_often_invalid(self) -> bool:
         """Whether the density is NaN or infinite at more than one point in a thousand.
 
-        Fewer are those far out that a search for modes tries: an estimate that misses a thousandth of the mass is off by
-        less than most errors. Where invalid points have mass, the draws go there, and their share is that of the mass.
+        Fewer are those far out, which a search for modes tries. Where invalid points have mass, or border on it, draws
+        go there again and again.
         """
-        return self.invalid > _SELDOM * self.evaluated
+        return self.invalid > _SELDOM * max(self.evaluated, _JUDGED)
 
     def _checked(self, points: Any) -> np.ndarray:
         points = np.asarray(points, np.float64)

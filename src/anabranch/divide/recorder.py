@@ -260,7 +260,7 @@ class Recorder(Messenger):
                 "a mask takes the prior of this latent site out of the density, and what is left has no finite mass",
                 site=name,
                 where=place,
-                remedy="Put the mask on the observations alone; or, if a flat prior is meant, say so with ImproperUniform",
+                remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
             )
         shape = tuple(int(size) for size in distribution.shape())
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
