@@ -561,13 +561,12 @@ def test_arithmetic_with_columns(operation):
         np.testing.assert_allclose(np.squeeze(result), exact)
 
 
-@pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.* requires ndarray or scalar:DeprecationWarning")
 def test_parameters_in_a_list():
     def program():
         x = numpyro.sample("x", N01)
         numpyro.sample("y", dist.Normal([0.0, 1.0], 1.0), obs=[0.7, 0.1])
-        observe_seven_too = dist.Normal(x, 1.0)
-        numpyro.sample("z", observe_seven_too, obs=0.7)
+        numpyro.sample("z", dist.Normal(x, 1.0), obs=0.7)
 
     has_evidence(ONE + norm.logpdf([0.7, 0.1], [0.0, 1.0]).sum(), program)
 

@@ -86,9 +86,7 @@ class PathTracer(core.Tracer):
     node: Any  # a Node, or None
     known: Any  # an array, or None
     sites: int
-    __pandas_priority__ = (
-        10_000  # above that of its tables: `series * x` is to be computed by jax, not element by element
-    )
+    __pandas_priority__ = 10_000  # above that of its columns, so that `column * x` is computed by jax as a whole
 
     def __init__(self, trace: PathTrace, aval: Any, node: Node | None, known: np.ndarray | None, sites: int) -> None:
         self._trace, self.aval, self._line_info = trace, aval, None
