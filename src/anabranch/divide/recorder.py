@@ -216,8 +216,10 @@ class Recorder(Messenger):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
             msg["value"] = self.recording.deterministics[name] = value
-            if np.any(as_input(certain.log_density) != 0):
-                self.recording.add(Observation(name, distribution, value, place, msg["scale"], check_support=False))
+            point = Observation(name, distribution, value, place, msg["scale"], check_support=False)
+            density = as_input(certain.log_density)
+            point.adds_nothing = not isinstance(density, Node) and not np.any(density)
+            self.recording.add(point)
         else:
             value = self._latent(name, distribution, place, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)

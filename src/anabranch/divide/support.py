@@ -76,7 +76,8 @@ def is_prior_alone(path: Path) -> bool:
     Of a path that the interpreter runs it is not known: other executions of it may observe something.
     """
     recordings = [end for end in path.ends if isinstance(end, Recording)]
-    return bool(recordings) and not any(each.observations for each in recordings) and prior_is_sampled(path)
+    terms = [each for recording in recordings for each in recording.observations if not each.adds_nothing]
+    return bool(recordings) and not terms and prior_is_sampled(path)
 
 
 def why_not_drawn(site: Site) -> str:

@@ -54,6 +54,8 @@ class Observation:
     """How many sites the run had met before."""
     traced: Any = None
     """Its log density, once that was recorded."""
+    adds_nothing: bool = False
+    """Whether it is no observation but a site with one value, whose log density is zero."""
 
     def __post_init__(self) -> None:
         self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]
