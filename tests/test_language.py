@@ -116,7 +116,9 @@ def test_what_is_not_a_distribution(statement, given, description):
         statement("x", given, *value)
 
 
-@pytest.mark.parametrize("given", [None, "1.0", [1.0], dist.Normal(0.0, 1.0), float])
+@pytest.mark.parametrize(
+    "given", [None, "1.0", ["a"], [[1.0], [1.0, 2.0]], pd.Series(["a"]), dist.Normal(0.0, 1.0), float]
+)
 @pytest.mark.parametrize("statement", [observe, factor, deterministic])
 def test_what_is_not_a_number(statement, given):
     first = (dist.Normal(0.0, 1.0),) if statement is observe else ()
@@ -124,10 +126,14 @@ def test_what_is_not_a_number(statement, given):
         statement("x", *first, given)
 
 
-@pytest.mark.parametrize("given", [[1.0], (1.0, 2.0), pd.Series([1.0])])
-def test_what_could_be_an_array(given):
-    with pytest.raises(TypeError, match=rf"was given a {type(given).__name__}\. Convert it with numpy\.asarray$"):
+@pytest.mark.parametrize(
+    "given", [[1.0, 2.0], (1, 2), pd.Series([1.0, 2.0]), pd.Series([1, 2], dtype="Int64"), [jnp.array(1.0), 2.0]]
+)
+def test_lists_and_columns_are_arrays(given):
+    with seed(rng_seed=0):
         observe("y", dist.Normal(0.0, 1.0), given)
+        factor("w", given)
+        np.testing.assert_array_equal(deterministic("d", given), [1.0, 2.0])
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ class UnnamedSite(AnabranchError, LookupError):
     program under plain NumPyro."""
 
 
-class OutsideProgram(AnabranchError):
-    """Raised when a statement is called where no program runs; give `infer` the function itself, not what calling it
-    returns."""
+class OutsideProgram(AnabranchError, TypeError):
+    """Raised when a statement of ours is called where no program runs, or when something else than a function is given
+    as the program; give `infer` the function itself, not what calling it returns."""
 
 
 class DuplicateAddress(AnabranchError):
@@ -82,6 +82,21 @@ class ObservedOutsideSupport(AnabranchError):
     the data or choose a distribution that can produce it."""
 
 
+class InvalidParameter(AnabranchError, ValueError):
+    """Raised when a parameter of a distribution that is not random lies outside its domain, such as a negative scale or
+    probabilities that do not sum to one; correct it."""
+
+
+class MaskedData(AnabranchError):
+    """Raised when data are a masked array of NumPy, with entries masked; observe what is there, mask the distribution,
+    or use `obs_mask`."""
+
+
+class ImproperSite(AnabranchError):
+    """Raised when a mask takes the prior of a latent site out of the density and so leaves no distribution; put the
+    mask on the observations alone."""
+
+
 class NoRandomVariables(AnabranchError):
     """Raised when the program has no latent random variable to infer; add a `sample` statement."""
 
@@ -97,8 +112,8 @@ class SiteInsideTransformation(AnabranchError):
 
 
 class UnsupportedStatement(AnabranchError):
-    """Raised for NumPyro statements that have no meaning here (`numpyro.prng_key`, `contrib.control_flow.scan` and
-    `cond`, a subsampling plate); write plain Python control flow, or use the whole data."""
+    """Raised for NumPyro statements that have no meaning here (`numpyro.prng_key`, `numpyro.param`, `mutable`,
+    `contrib.control_flow.scan` and `cond`, a plate that subsamples or is empty); the message says what to write."""
 
 
 class NoGradient(AnabranchError):

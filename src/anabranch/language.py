@@ -7,12 +7,14 @@ with `numpyro.sample` and its kin.
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import sys
 from types import FrameType
 from typing import Any, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax.typing import ArrayLike
@@ -65,7 +67,7 @@ def observe(*arguments: Any) -> None:
     name, (distribution, value) = _split("observe", arguments, "distribution", "value")
     _check_distribution("observe", distribution)
     # NumPyro takes None to mean that there is no observation and makes the site latent.
-    _check_number("observe", "value", value)
+    value = _numbers("observe", "value", value)
     numpyro.sample(_address("observe", name, sys._getframe(1)), distribution, obs=value)
 
 
@@ -85,7 +87,7 @@ def factor(*arguments: Any) -> None:
     ['x', 'near one']
     """
     name, (log_weight,) = _split("factor", arguments, "log_weight")
-    _check_number("factor", "log_weight", log_weight)
+    log_weight = _numbers("factor", "log_weight", log_weight)
     numpyro.factor(_address("factor", name, sys._getframe(1)), log_weight)
 
 
@@ -106,7 +108,7 @@ def deterministic(*arguments: Any) -> Any:
     True
     """
     name, (value,) = _split("deterministic", arguments, "value")
-    _check_number("deterministic", "value", value)
+    value = _numbers("deterministic", "value", value)
     return numpyro.deterministic(_address("deterministic", name, sys._getframe(1)), value)
 
 
@@ -144,11 +146,25 @@ def _check_distribution(statement: str, given: Any) -> None:
     )
 
 
-def _check_number(statement: str, role: str, given: Any) -> None:
+def _numbers(statement: str, role: str, given: Any) -> Any:
+    """What was given, if it is a number or an array; an array of it, if it is a list or a column of numbers."""
     if isinstance(given, (numbers.Number, np.generic, np.ndarray, jax.Array)) or hasattr(given, "__jax_array__"):
-        return
-    hint = ". Convert it with numpy.asarray" if isinstance(given, list | tuple) or hasattr(given, "__array__") else ""
-    raise TypeError(f"{statement} expects a number or an array as its {role} and was given {_described(given)}{hint}")
+        return given
+    if isinstance(given, list | tuple) or (hasattr(given, "__array__") and not isinstance(given, type)):
+        with contextlib.suppress(TypeError, ValueError):  # lists of unequal length, among others
+            return _array(given)
+    raise TypeError(f"{statement} expects a number or an array as its {role} and was given {_described(given)}")
+
+
+def _array(given: Any) -> Any:
+    if any(isinstance(each, jax.Array) for each in jax.tree_util.tree_leaves(given)):
+        return jnp.asarray(given)
+    array = np.asarray(given)
+    if array.dtype == object and hasattr(given, "to_numpy"):  # whole numbers of pandas that may be missing
+        array = given.to_numpy(float)
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise TypeError
+    return array
 
 
 def _described(given: Any) -> str:

@@ -587,11 +587,11 @@ class Search:
             )
         for entry in itertools.islice((each for each in self.ledger if each.gave_up), _NOTES):
             yield f"The path ({entry.path.description}): {entry.gave_up}"
-        for entry in itertools.islice((each for each in self.ledger if each.path.invalid), _NOTES):
+        for entry in itertools.islice((each for each in self.ledger if each.path.is_often_invalid), _NOTES):
             yield (
-                f"The density of the path ({entry.path.description}) is NaN or infinite at {entry.path.invalid} "
-                "points, which count as outside it. Mass there, as at the very edge of a support, is missing from "
-                "log Z: write that site on another scale."
+                f"The density of the path ({entry.path.description}) is NaN or infinite at {entry.path.invalid} of "
+                f"{entry.path.evaluated} points, which count as outside it. Mass there, as at the very edge of a "
+                "support, is missing from log Z: write that site on another scale."
             )
 
     def has_only_glanced(self) -> bool:

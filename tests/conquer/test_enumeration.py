@@ -216,17 +216,20 @@ def test_finite_values_of_several_decision_sequences():
     assert finite_values(path) == (None, range(6))
 
 
-def test_masked_and_interpreted_sites_promise_nothing():
+def test_a_mask_leaves_the_values_of_a_site_as_they_are():
     def masked():
         ab.sample("z", dist.Bernoulli(0.5).mask(False))
 
+    path = only_path(masked)
+    assert finite_values(path) == (range(2),)
+    assert not prior_is_sampled(path)
+
+
+def test_interpreted_sites_promise_nothing():
     def interpreted():
         x = ab.sample("x", dist.Normal(0.0, 1.0))
         ab.sample("n", dist.Binomial(2 + int(float(x) > 0), 0.5))
 
-    path = only_path(masked)
-    assert finite_values(path) == (None,)
-    assert not prior_is_sampled(path)
     path = only_path(interpreted)
     assert path.interpreted
     assert finite_values(path) == (None, None)

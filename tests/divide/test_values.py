@@ -684,8 +684,9 @@ def conditioned_on_a_vector():
 
 @case()
 def masked():
+    x = submodel()
     with handlers.mask(mask=np.array([True, False, True])):
-        x = submodel()
+        numpyro.sample("some", dist.Normal(x, 1.0), obs=np.array([0.5, np.nan, 1.5]))
     with handlers.mask(mask=False):
         numpyro.sample("never", dist.Normal(x.sum(), 1.0), obs=1.0)
     seen(x.sum())
@@ -739,10 +740,14 @@ def seeded_inside():
     seen(handlers.seed(submodel, rng_seed=0)().sum())
 
 
-@case()
-def parameters_of_numpyro():
+def parameter_of_numpyro():
     scale = numpyro.param("scale", 1.5, constraint=constraints.positive)
     seen(sample("x", dist.Normal(0.0, scale)))
+
+
+@case()
+def lifted():
+    handlers.lift(parameter_of_numpyro, prior={"scale": dist.Gamma(2.0, 1.0)})()
 
 
 @case()

@@ -356,7 +356,7 @@ def test_a_density_that_is_not_that_of_the_draws_is_refused(change: str) -> None
     def program() -> None:
         handler = {"scale": numpyro.handlers.scale(scale=3.0), "mask": numpyro.handlers.mask(mask=False)}[change]
         with handler:
-            x = ab.sample("x", dist.Normal(0.0, 1.0))
+            x = ab.sample("x", dist.Bernoulli(0.5))
         ab.observe("y", dist.Normal(x, 1.0), 2.0)
 
     with pytest.raises(errors.EngineCannotRun, match=r"'x'.*mask or a scale.*DCC"):

@@ -3,6 +3,7 @@
 from anabranch.conquer.auto import Auto
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.forward import Forward
 from anabranch.conquer.hmc import HMC, NUTS
 from anabranch.conquer.mode_mixture import ModeMixture
 from anabranch.conquer.random_walk import RandomWalk
@@ -18,6 +19,7 @@ __all__ = [
     "Auto",
     "Enumerate",
     "Estimate",
+    "Forward",
     "ModeMixture",
     "PathTarget",
     "RandomWalk",

@@ -3,6 +3,7 @@
 | the path | first | then, while the diagnostics are poor |
 | --- | --- | --- |
 | finitely many values | `Enumerate`, exact | |
+| nothing observed, no factor | `Forward`, draws from the prior | |
 | few dimensions, few evaluations | a glance, on the host | as below, when there are more evaluations |
 | real coordinates, with a gradient | `ModeMixture` | a mixture fitted to tempered particles; `HMC` and a bridge |
 | real coordinates, no gradient | a mixture fitted to tempered particles | `SMC` |
@@ -22,6 +23,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.forward import Forward
 from anabranch.conquer.glance import glance, glance_cost
 from anabranch.conquer.hmc import HMC
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
@@ -31,12 +33,13 @@ from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
-from anabranch.divide.support import finite_values
+from anabranch.divide.support import finite_values, is_prior_alone
 from anabranch.limits import LimitReached
 
 __all__ = ["GLANCE_BELOW", "GLANCE_DIM", "Auto", "AutoState"]
 
 ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "modes", "particles", "temper", "chains"
+FORWARD = "forward"
 
 GLANCE_BELOW = 2_500
 """Evaluations of the first visit below which a path of few dimensions gets a glance, and no compilation."""
@@ -95,6 +98,8 @@ class Auto:
     def start(self, target: Target, rng: np.random.Generator) -> AutoState:
         if target.dim == 0 or (target.discrete.all() and _enumerable(target)):
             return AutoState(ENUMERATE, Enumerate().start(target, rng))
+        if is_prior_alone(target.path):
+            return AutoState(FORWARD, Forward().start(target, rng))
         if target.discrete.any():
             return AutoState(TEMPER, self.tempering.start(target, rng))
         return AutoState(MODES if target.has_gradient else PARTICLES)
@@ -126,6 +131,7 @@ class Auto:
 
     def _strategy(self, method: str) -> Strategy:
         strategies: dict[str, Strategy] = {ENUMERATE: Enumerate(), TEMPER: self.tempering, CHAINS: self.chains}
+        strategies[FORWARD] = Forward()
         return strategies.get(method, self.modes)
 
     def _advanced(self, target: Target, state: AutoState, rng: np.random.Generator, left: int) -> AutoState:
@@ -190,7 +196,7 @@ class Auto:
 
     def _next(self, target: Target, state: AutoState) -> str | None:
         """The method to go over to, if the one at work does badly."""
-        if state.method in (ENUMERATE, TEMPER, CHAINS) or state.state is None:
+        if state.method in (ENUMERATE, FORWARD, TEMPER, CHAINS) or state.state is None:
             return None
         failed = bool(state.state.failed)
         if not failed and (state.spent < _PATIENCE or _is_hopeful(self.modes.estimate(target, state.state))):

@@ -14,8 +14,9 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide.fork import Fork
+from anabranch.divide.frames import user_frame, where
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Decision, Program, Recording, with_arrays
+from anabranch.divide.recording import Decision, Program, Recording, copied
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
@@ -106,15 +107,19 @@ def divide(
 ) -> Division:
     """A program of which nothing is known yet; the arguments are those of `find_paths`."""
     if not callable(program):
-        raise TypeError(f"program must be a function; got {type(program).__name__}")
+        raise errors.OutsideProgram(
+            f"program must be a function; got {type(program).__name__}",
+            where=where(user_frame()),
+            remedy="Pass the function itself and its arguments, as in ab.infer(program, data): ab.infer(program(data)) "
+            "runs it at once",
+        )
     if max_sites < 1:
         raise ValueError(f"max_sites must be at least 1; got {max_sites}")
     if isinstance(split, str):
         split = (split,)
     choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
     # Copies of the data: the user may go on to change it.
-    args, kwargs = with_arrays(args, np.ndarray.copy), with_arrays(kwargs, np.ndarray.copy)
-    return Division(Program(program, args, kwargs, choice, max_sites))
+    return Division(Program(program, copied(args), copied(kwargs), choice, max_sites))
 
 
 class Division:

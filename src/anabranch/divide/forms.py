@@ -346,6 +346,9 @@ def valid(distribution: Any) -> Any:
         constraint = distribution.arg_constraints[name]
         if not constraints.is_dependent(constraint):
             out = out & jnp.all(constraint(value))
+    low, high = (vars(distribution).get(name) for name in ("low", "high"))
+    if low is not None and high is not None:
+        out = out & jnp.all(jnp.asarray(low) < jnp.asarray(high) + int(distribution.support.is_discrete))
     for part in vars(distribution).values():
         if isinstance(part, dist.Distribution):
             out = out & valid(part)

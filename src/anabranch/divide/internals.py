@@ -36,6 +36,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from anabranch.divide import host
 from anabranch.divide.dispatch import one_call
+from anabranch.divide.frames import empty_plate
 from anabranch.divide.graph import Graph, Node
 
 __all__ = [
@@ -96,6 +97,7 @@ class PathTracer(core.Tracer):
     node: Any  # a Node, or None
     known: Any  # an array, or None
     sites: int
+    __pandas_priority__ = 10_000  # above that of its columns, so that `column * x` is computed by jax as a whole
 
     def __init__(self, trace: PathTrace, aval: Any, node: Node | None, known: np.ndarray | None, sites: int) -> None:
         self._trace, self.aval, self._line_info = trace, aval, None
@@ -124,7 +126,8 @@ class PathTracer(core.Tracer):
                 f"The truth value of an array of shape {self.aval.shape} is ambiguous: use .any() or .all()"
             )
         question: Any = self if self._exact() else self != 0
-        return bool(question.concrete())
+        # NumPyro asserts that a plate has a positive size; one of a random size may be empty.
+        return bool(question.concrete()) or empty_plate(sys._getframe(1)) is not None
 
     def __int__(self) -> int:
         _scalar(self)
@@ -219,9 +222,14 @@ def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any
             result = self._trace.short_cut(function, ufunc, self, other, reflected)
             if result is not None:
                 return result
-        return through_jax(self, other.view() if kind is np.ndarray else other)
+        return through_jax(self, other.view() if kind is np.ndarray else _array_of(other))
 
     return operator
+
+
+def _array_of(other: Any) -> Any:
+    """A column or a table of pandas as the array that it holds."""
+    return np.asarray(other) if hasattr(other, "__pandas_priority__") and not isinstance(other, PathTracer) else other
 
 
 _LOGICAL = {lax.bitwise_and, lax.bitwise_or}
@@ -234,6 +242,17 @@ for _name, _function, _ufunc in [
     setattr(PathTracer, f"__{_name}__", _operator(f"__{_name}__", _function, _ufunc, False))
     if _name in ("add", "sub", "mul", "truediv"):
         setattr(PathTracer, f"__r{_name}__", _operator(f"__r{_name}__", _function, _ufunc, True))
+
+
+def _with_arrays(name: str) -> Any:
+    through_jax = getattr(core.Tracer, name)
+    return lambda self, other: through_jax(self, _array_of(other))
+
+
+for _name in (
+    "rand", "ror", "xor", "rxor", "mod", "rmod", "floordiv", "rfloordiv", "pow", "rpow", "matmul", "rmatmul",
+):  # fmt: skip
+    setattr(PathTracer, f"__{_name}__", _with_arrays(f"__{_name}__"))
 
 
 class _InlineCall:

@@ -26,6 +26,10 @@ __all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
+_SELDOM, _JUDGED = 1e-3, 1_000
+"""The share of points without a density up to which nothing is said of them, and the points from which on a single one
+says something."""
+
 
 class Backend(Protocol):
     """How the density of a path is computed."""
@@ -88,6 +92,9 @@ class Path:
         self._log_probability: float | None = None
         self.invalid = 0
         """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
+        self.evaluated = 0
+        """At how many points the density was computed."""
+        self._said_invalid = False
 
     def add(self, fork: Fork) -> None:
         """Another decision sequence of this path was found."""
@@ -270,15 +277,26 @@ class Path:
         return out
 
     def _counted(self, evaluation: Evaluation) -> Evaluation:
-        count = int(evaluation.invalid.sum())
-        if count and not self.invalid:
+        self.invalid += int(evaluation.invalid.sum())
+        self.evaluated += len(evaluation.invalid)
+        if self.is_often_invalid and not self._said_invalid:
+            self._said_invalid = True
             logger.warning(
-                "the density of the path (%s) is NaN or infinite at %d points; they count as outside it",
+                "the density of the path (%s) is NaN or infinite at %d of %d points; they count as outside it",
                 self.description,
-                count,
+                self.invalid,
+                self.evaluated,
             )
-        self.invalid += count
         return evaluation
+
+    @property
+    def is_often_invalid(self) -> bool:
+        """Whether the density is NaN or infinite at more than one point in a thousand.
+
+        Fewer are those far out, which a search for modes tries. Where invalid points have mass, or border on it, draws
+        go there again and again.
+        """
+        return self.invalid > _SELDOM * max(self.evaluated, _JUDGED)
 
     def _checked(self, points: Any) -> np.ndarray:
         points = np.asarray(points, np.float64)

@@ -9,6 +9,7 @@ the `Oracle`'s to say.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,19 +17,32 @@ from functools import partial
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
 from anabranch.divide import forms
-from anabranch.divide.frames import frame_of, negated, question, source_line, user_frame, where
+from anabranch.divide.frames import empty_plate, frame_of, negated, question, source_line, user_frame, where
 from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
+from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
+from anabranch.divide.missing import missing_values
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.remedies import Departure, departure
-from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
+from anabranch.divide.terms import (
+    Observation,
+    as_array,
+    check_parameters,
+    checked_observation,
+    is_finite,
+    is_taken_out,
+    private_copy,
+    show_value,
+    unwrapped,
+)
 from anabranch.limits import checkpoint
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
@@ -36,6 +50,38 @@ __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 # NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
 _ONE_AT_A_TIME = threading.RLock()
 _QUESTIONS_PER_SITE, _FEWEST_QUESTIONS = 100, 5_000
+
+
+_NO_KEY = np.zeros(2, np.uint32)
+
+_FUNCTION = "has no meaning here: a program must be a function of its sites alone"
+_UNSUPPORTED = {
+    "prng_key": (
+        f"prng_key {_FUNCTION}",
+        "Draw with a sample statement, or make the key from a number of your own",
+    ),
+    "mutable": (
+        f"mutable {_FUNCTION}, and not keep values between runs",
+        "Keep the value in a variable of the program",
+    ),
+    "param": (
+        "param has no meaning here: nothing is optimised, and its initial value would stand for an answer",
+        "Give it a prior with a sample statement or handlers.lift, or write the number itself (LocScaleReparam takes "
+        "it as `centered`)",
+    ),
+    "control_flow": (
+        f"control_flow {_FUNCTION}",
+        "Use a Python loop or branch; sites inside it are divided like any other",
+    ),
+    "a plate with a subsample": (
+        "a plate with a subsample has no meaning here: the evidence of a part is not that of the whole",
+        "Give the plate all the data",
+    ),
+    "a site that handlers.block hides": (
+        "handlers.block hides this site from inference, and it has no value",
+        "Take it out of the block, or give it a value with handlers.substitute inside",
+    ),
+}
 
 
 class LeavesJax(BaseException):
@@ -74,7 +120,9 @@ class Recorder(Messenger):
             "sample": self._sample,
             "deterministic": self._deterministic,
             "plate": self._plate,
-            "prng_key": self._unsupported,
+            "prng_key": self._key,
+            "param": self._unsupported,
+            "mutable": self._unsupported,
             "control_flow": self._unsupported,
         }
         self._seen: dict[str, str] = {}
@@ -129,6 +177,7 @@ class Recorder(Messenger):
         except errors.AnabranchError:
             raise
         except Exception as error:
+            _explain_plate(error)
             error.add_note(f"anabranch: raised by the program on the path: {self.recording.describe()}")
             raise
 
@@ -151,29 +200,40 @@ class Recorder(Messenger):
             raise
 
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, place, distribution = msg["name"], where(user_frame()), private_copy(msg["fn"], validate=False)
-        known = forms.described(distribution)
-        if self._validates and (known is None or not forms.parameters_hold(known)):
-            private_copy(msg["fn"], validate=True)
+        name, place = msg["name"], where(user_frame())
+        missing = missing_values(msg, place) if msg["value"] is None else None
+        if missing is not None and missing.distribution is None:
+            self._claim(name, place)
+            msg["value"] = missing.nothing()
+            return
+        distribution = private_copy(msg["fn"] if missing is None else missing.distribution)
         self._claim(name, place)
+        known = forms.described(distribution)
+        if not (self.recording.concrete and known is not None and forms.parameters_hold(known)):
+            check_parameters(distribution, name, place, self._validates)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
             known = forms.described(distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
+            msg["value"] = as_array(name, msg["value"], place)
             held_by = partial(forms.held, known)
             observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], held_by)
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             observed.described = known
             self.recording.add(observed)
-        elif isinstance(distribution, dist.Delta):
+        elif isinstance(certain := unwrapped(distribution), dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
-            msg["value"] = distribution.v
-            fixed = Observation(name, distribution, msg["value"], place, msg["scale"], check_support=False)
-            fixed.described = known
-            self.recording.add(fixed)
+            value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
+            msg["value"] = self.recording.deterministics[name] = value
+            point = Observation(name, distribution, value, place, msg["scale"], check_support=False)
+            point.described = known
+            density = as_input(certain.log_density)
+            point.adds_nothing = not isinstance(density, Node) and not np.any(density)
+            self.recording.add(point)
         else:
-            msg["value"] = self._latent(name, distribution, known, place, msg["scale"])
+            value = self._latent(name, distribution, known, place, msg["scale"])
+            msg["value"] = value if missing is None else missing.spread(value)
 
     def _claim(self, name: str, place: str) -> None:
         """Take an address, once in an execution, and outside every transformation."""
@@ -202,6 +262,9 @@ class Recorder(Messenger):
         index, self._questions = len(recording.sites), 0
         if index >= self.program.max_sites:
             raise TooManySites
+        if is_taken_out(distribution):
+            _check_taken_out(distribution, name, place)
+            known = None  # the form of a masked distribution is that of an observation
         discrete, shape = (
             _space(distribution, name, place) if known is None else (known.form.discrete, known.form.shape)
         )
@@ -230,21 +293,26 @@ class Recorder(Messenger):
         self.recording.deterministics[msg["name"]] = msg["value"]
 
     def _plate(self, msg: dict[str, Any]) -> None:
-        if msg["value"] is None:
-            self._unsupported({"type": "plate with a subsample", "name": msg["name"]})
+        size = msg["args"][0]
+        if msg["value"] is None or len(msg["value"]) != size:  # the indices may be given by a handler
+            self._unsupported({"type": "a plate with a subsample", "name": msg["name"]})
+
+    def _key(self, msg: dict[str, Any]) -> None:
+        """A key is asked for by the program, or by a handler for a site that it lets no other handler see."""
+        asking = sys._getframe()
+        while asking.f_code is not numpyro.prng_key.__code__ and asking.f_back is not None:
+            asking = asking.f_back
+        caller = asking.f_back
+        if caller is not None and caller.f_code is handlers.uncondition.process_message.__code__:
+            msg["value"] = _NO_KEY  # the site is latent now, and needs none
+        elif caller is not None and caller.f_code is handlers.block.process_message.__code__:
+            self._unsupported({"type": "a site that handlers.block hides", "name": caller.f_locals["msg"].get("name")})
+        else:
+            self._unsupported(msg)
 
     def _unsupported(self, msg: dict[str, Any]) -> None:
-        remedies = {
-            "prng_key": "Draw with a sample statement, or make the key from a number of your own",
-            "control_flow": "Use a Python loop or branch; sites inside it are divided like any other",
-            "plate with a subsample": "Give the plate all the data: the evidence of a part is not that of the whole",
-        }
-        raise errors.UnsupportedStatement(
-            f"{msg['type']} has no meaning here: a program must be a function of its sites alone",
-            site=msg.get("name"),
-            where=where(user_frame()),
-            remedy=remedies[msg["type"]],
-        )
+        what, remedy = _UNSUPPORTED[msg["type"]]
+        raise errors.UnsupportedStatement(what, site=msg.get("name"), where=where(user_frame()), remedy=remedy)
 
     # Decisions --------------------------------------------------------------------------------------------------
 
@@ -341,7 +409,34 @@ def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, .
     return bool(support.is_discrete), tuple(int(size) for size in distribution.shape())
 
 
+def _check_taken_out(distribution: Any, name: str, place: str) -> None:
+    """A latent site under a mask has no prior left; that is an integral only over finitely many values."""
+    support = distribution.support
+    if not (support.is_discrete and is_finite(support)):
+        raise errors.ImproperSite(
+            "a mask takes the prior of this latent site out of the density, and what is left has no finite mass",
+            site=name,
+            where=place,
+            remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
+        )
+
+
 def _phrase(text: str, answer: np.ndarray) -> str:
     if answer.ndim == 0 and answer.dtype == bool:
         return text if answer else negated(text)
     return f"{text}: {show_value(answer)}"
+
+
+def _explain_plate(error: Exception) -> None:
+    """NumPyro asserts that a plate is not empty."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = empty_plate(trace.tb_frame) if trace is not None and isinstance(error, AssertionError) else None
+    if name is not None:
+        raise errors.UnsupportedStatement(
+            "NumPyro does not make a plate of size zero",
+            site=name,
+            where=where(frame_of(error)),
+            remedy="Enter it only if its size is positive, or give it the random size itself, not int(size)",
+        ) from None

@@ -19,7 +19,7 @@ from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
 from anabranch.limits import checkpoint
 
-__all__ = ["Decision", "Program", "Recording", "Site", "with_arrays"]
+__all__ = ["Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
 
 class Pace:
@@ -89,6 +89,19 @@ def with_arrays(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
         return type(value)(with_arrays(part, change) for part in value)
     if type(value) is dict:
         return {name: with_arrays(part, change) for name, part in value.items()}
+    return value
+
+
+def copied(value: Any) -> Any:
+    """An argument of a program with its arrays, and what pandas makes of arrays, copied: the user may change them."""
+    if isinstance(value, np.ndarray) or (hasattr(value, "to_numpy") and hasattr(value, "copy")):
+        return value.copy()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) is dict:
+        return {name: copied(part) for name, part in value.items()}
     return value
 
 
@@ -281,9 +294,10 @@ class Recording:
     def _traced_log_density(self, statement: Site | Observation) -> Any:
         """The log density of a statement, recorded."""
         s = statement
+        latent = isinstance(s, Site)
         check_support = s.discrete if isinstance(s, Site) else s.check_support
         with self.trace.current():
-            return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where)
+            return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where, masked=not latent)
 
     def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
         """The log density of each site and of each observation of a run in which every value is known.

@@ -21,6 +21,7 @@ __all__ = [
     "finite_values",
     "guarded",
     "independent_sites",
+    "is_prior_alone",
     "prior_is_sampled",
     "supports_are_constant",
     "values_of",
@@ -67,6 +68,16 @@ def prior_is_sampled(path: Path) -> bool:
     """
     recordings = (end.recording if isinstance(end, Execution) else end for end in path.ends)
     return not any(why_not_drawn(site) for recording in recordings for site in recording.sites)
+
+
+def is_prior_alone(path: Path) -> bool:
+    """Whether the path has no observation and no factor, and its prior draws follow the density.
+
+    Of a path that the interpreter runs it is not known: other executions of it may observe something.
+    """
+    recordings = [end for end in path.ends if isinstance(end, Recording)]
+    terms = [each for recording in recordings for each in recording.observations if not each.adds_nothing]
+    return bool(recordings) and not terms and prior_is_sampled(path)
 
 
 def why_not_drawn(site: Site) -> str:
@@ -131,8 +142,7 @@ def _values_in(recording: Recording) -> tuple[range | None, ...]:
 def values_of(site: Site) -> list[range | None]:
     """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
     size = int(np.prod(site.unconstrained_shape))
-    # What is masked has mass outside the support, too.
-    bounds = _bounds(site.support) if site.discrete and site.sampled_from is site.distribution else None
+    bounds = _bounds(site.support) if site.discrete else None
     if bounds is None:
         return [None] * size
     lower, upper = (_spread(bound, site) for bound in bounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import tree_leaves
+from numpyro.distributions import constraints
 from numpyro.distributions.distribution import Unit
 
 from anabranch import errors
 from anabranch.divide.graph import Node
-from anabranch.divide.internals import PathTracer, as_input
+from anabranch.divide.internals import PathTracer, as_input, is_key
 
 __all__ = [
     "Observation",
+    "as_array",
     "base_support",
+    "check_parameters",
     "checked_observation",
+    "is_finite",
+    "is_taken_out",
     "log_prob",
     "private_copy",
     "show_value",
@@ -53,6 +59,8 @@ class Observation:
     """Its log density, once that was recorded."""
     described: Any = None
     """The distribution as its form and its parameters, where they are known."""
+    adds_nothing: bool = False
+    """Whether it is no observation but a site with one value, whose log density is zero."""
 
     def __post_init__(self) -> None:
         self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]
@@ -66,22 +74,13 @@ Held = tuple[np.ndarray, bool]
 def checked_observation(
     name: str, distribution: Any, value: Any, place: str, scale: Any, held_by: Callable[[Any], Held | None]
 ) -> Observation:
-    """Check an observed value against its distribution, as far as it can be known now.
+    """Check an observed value, an array, against its distribution, as far as it can be known now.
 
     A value outside the support is a fault of the program unless a decision led here: another path may be meant for it.
     `held_by` is asked first which parts of the value are inside the support.
     """
     if isinstance(distribution, Unit):
         return Observation(name, distribution, value, place, scale, check_support=False)
-    if not isinstance(value, jax.Array):
-        value = np.array(value)
-        if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool):
-            raise errors.ObservedShape(
-                f"the observed value is not an array of numbers; its dtype is {value.dtype}",
-                site=name,
-                where=place,
-                remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
-            )
     _check_shape(name, distribution, value, place)
     known = held_by(value)
     if known is None:
@@ -104,14 +103,41 @@ def checked_observation(
     return Observation(name, distribution, value, place, scale, fault is not None, fault)
 
 
-def private_copy(distribution: Any, validate: bool) -> Any:
-    """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run.
+def as_array(name: str, value: Any, place: str) -> Any:
+    """Observed values as an array: numbers, lists, and whatever else NumPy makes an array of numbers of."""
+    if isinstance(value, jax.Array):
+        return value
+    _check_mask(name, value, place, "the observed values")
+    if isinstance(value, list | tuple) and any(isinstance(each, jax.Array) for each in tree_leaves(value)):
+        return jnp.asarray(value)
+    array = np.array(value)
+    if array.dtype == object and hasattr(value, "to_numpy"):  # whole numbers of pandas that may be missing
+        with contextlib.suppress(TypeError, ValueError):
+            array = value.to_numpy(float)
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise errors.ObservedShape(
+            f"the observed value is not an array of numbers; its dtype is {array.dtype}",
+            site=name,
+            where=place,
+            remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
+        )
+    return array
 
-    If `validate`, parameters that are constants are checked as NumPyro checks them.
-    """
-    validate = validate and vars(distribution).get("_validate_args", True)
-    if validate and not any(isinstance(value, PathTracer) for value in vars(distribution).values()):
-        distribution.validate_args(strict=False)
+
+def _check_mask(name: str, value: Any, place: str, what: str) -> None:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise errors.MaskedData(
+            f"{what} are a masked array of NumPy, whose mask JAX does not see",
+            site=name,
+            where=place,
+            remedy="Observe y.compressed(), or leave the masked entries out of the density with "
+            "distribution.mask(~y.mask) and y.data, or make them latent with numpyro.sample(..., obs=y.data, "
+            "obs_mask=~y.mask)",
+        )
+
+
+def private_copy(distribution: Any) -> Any:
+    """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run."""
     copied = object.__new__(type(distribution))
     state = vars(copied)
     state.update(vars(distribution))
@@ -121,12 +147,78 @@ def private_copy(distribution: Any, validate: bool) -> Any:
         if kind is float or kind is tuple:
             continue
         if isinstance(value, dist.Distribution):
-            state[name] = private_copy(value, validate)
+            state[name] = private_copy(value)
         elif kind is np.ndarray:
             state[name] = value.copy()
         elif isinstance(value, PathTracer):
             value.check_run()
+        elif type(value) is list:
+            if value and all(isinstance(each, dist.Distribution) for each in value):
+                setattr(copied, name, [private_copy(each) for each in value])
+            elif name in copied.arg_constraints:
+                setattr(copied, name, jnp.asarray(value))
     return copied
+
+
+def check_parameters(distribution: Any, name: str, place: str, validate: bool = True) -> None:
+    """Refuse parameters outside their domain, as far as they are constants: NumPyro's own check skips arrays of jax."""
+    held = vars(distribution)
+    validate = validate and held.get("_validate_args") is not False
+    for parameter, constraint in distribution.arg_constraints.items():
+        value = _constant(held.get(parameter))
+        if value is None:
+            continue
+        _check_mask(name, value, place, f"the values of {parameter}")
+        if not validate or constraints.is_dependent(constraint):
+            continue
+        valid = np.asarray(as_input(constraint(value)))
+        if not valid.all():
+            shown = _offender(value, valid) if valid.shape == value.shape else show_value(value)
+            _refuse(distribution, f"{parameter} = {shown} is not {_domain(constraint)}", name, place)
+    low, high = _constant(held.get("low")), _constant(held.get("high"))
+    if validate and low is not None and high is not None:
+        ordered = low <= high if distribution.support.is_discrete else low < high
+        if not np.all(ordered):
+            _refuse(distribution, f"low = {show_value(low)} is not below high = {show_value(high)}", name, place)
+    for part in held.values():
+        for each in part if isinstance(part, list | tuple) else (part,):
+            if isinstance(each, dist.Distribution):
+                check_parameters(each, name, place, validate)
+
+
+def _constant(value: Any) -> np.ndarray | None:
+    """A parameter as an array; None where there is none, or where it depends on a random value."""
+    if isinstance(value, PathTracer):
+        return value.known if value.known is not None and not value.sites else None
+    if value is None or is_key(value):
+        return None
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    return array if np.issubdtype(array.dtype, np.number) or array.dtype == bool else None
+
+
+def _refuse(distribution: Any, what: str, name: str, place: str) -> None:
+    raise errors.InvalidParameter(
+        f"{type(distribution).__name__} has an invalid parameter: {what}",
+        site=name,
+        where=place,
+        remedy="Correct the parameter; where it is computed, look at what it is computed from",
+    )
+
+
+_DOMAINS = {
+    "simplex": "non-negative with a sum of one",
+    "real": "a finite number",
+    "real_vector": "finite",
+    "unit_interval": "between 0 and 1",
+    "positive": "positive",
+    "nonnegative": "non-negative",
+}
+
+
+def _domain(constraint: Any) -> str:
+    """What a parameter must be, in words: `positive`, `between 0 and 1`, `greater than(1.0)`."""
+    known = [words for name, words in _DOMAINS.items() if constraint is getattr(constraints, name)]
+    return known[0] if known else support_text(constraint).replace("_", " ")
 
 
 def _check_shape(name: str, distribution: Any, value: Any, place: str) -> None:
@@ -155,26 +247,30 @@ def _offender(value: Any, held: np.ndarray) -> str:
     return repr(value.item()) if value.ndim == 0 else f"of shape {value.shape}"
 
 
-def support_holds(distribution: Any, value: Any) -> Any:
-    """Whether a value is inside the support, elementwise; what is masked out is not asked."""
+def support_holds(distribution: Any, value: Any, masked: bool = True) -> Any:
+    """Whether a value is inside the support, elementwise; what is masked out is not asked, unless `masked` is False."""
     if isinstance(distribution, dist.MaskedDistribution):
-        return jnp.logical_or(support_holds(distribution.base_dist, value), jnp.logical_not(distribution._mask))
+        holds = support_holds(distribution.base_dist, value, masked)
+        return jnp.logical_or(holds, jnp.logical_not(distribution._mask)) if masked else holds
     if isinstance(distribution, dist.ExpandedDistribution):
-        return support_holds(distribution.base_dist, value)
+        return support_holds(distribution.base_dist, value, masked)
     if isinstance(distribution, dist.Independent):
-        holds = support_holds(distribution.base_dist, value)
+        holds = support_holds(distribution.base_dist, value, masked)
         return jnp.all(holds, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
     return True if distribution.support is None else distribution.support(value)
 
 
-def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str) -> Any:
+def log_prob(
+    distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str, masked: bool = True
+) -> Any:
     """log f(value), summed: a traced scalar.
 
     NumPyro's densities assume a value inside the support and return any number outside it; `check_support` makes that
-    minus infinity, as it must be for discrete values and for observations whose support is random.
+    minus infinity, as it must be for discrete values and for observations whose support is random. A mask takes an
+    observation out of the check, too; of a latent site (`masked` is False) only the density.
     """
     value = jnp.asarray(value)
-    holds = support_holds(distribution, value) if check_support else True
+    holds = support_holds(distribution, value, masked) if check_support else True
     known = as_input(holds)
     if not isinstance(known, Node) and not np.all(known):
         return jnp.asarray(-np.inf)  # NumPyro would warn of a value that is known to be outside
@@ -190,6 +286,17 @@ def log_prob(distribution: Any, value: Any, scale: Any, check_support: bool, nam
     if check_support:
         terms = jnp.where(holds, terms, -jnp.inf)
     return summed(terms if scale is None else scale * terms)
+
+
+def is_taken_out(distribution: Any) -> bool:
+    """Whether a mask takes some of the values out of the density, or may do so."""
+    while isinstance(distribution, _WRAPPERS):
+        if isinstance(distribution, dist.MaskedDistribution):
+            mask = as_input(distribution._mask)
+            if isinstance(mask, Node) or not np.all(mask):
+                return True
+        distribution = distribution.base_dist
+    return False
 
 
 def summed(terms: Any) -> Any:
@@ -209,6 +316,12 @@ def base_support(support: Any) -> Any:
     while isinstance(support, dist.constraints.independent):
         support = support.base_constraint
     return support
+
+
+def is_finite(support: Any) -> bool:
+    """Whether a discrete support has finitely many values."""
+    base = base_support(support)
+    return base is constraints.boolean or hasattr(base, "upper_bound")
 
 
 def support_text(support: Any) -> str:

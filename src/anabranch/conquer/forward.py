@@ -1,0 +1,114 @@
+"""Forward sampling: a path without observations and factors, whose posterior is the prior within the path.
+
+    Z_k = ∫ Π_i f(x_i | η_i) · 1[x takes path k] dx = P(k),   π_k(x) = f(x | k)
+
+(paper, section 4.2, with a likelihood of one). The fixed sites are held at their values and the others drawn; a draw
+that the guards let pass has the probability of the fixed values as its weight, and the mean weight of all attempts is
+Ẑ_k. It has no error where no guard and no random probability is involved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.target import Target
+from anabranch.divide.support import is_prior_alone
+from anabranch.limits import checkpoint
+
+__all__ = ["Forward", "ForwardState"]
+
+_PROBE = 100
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Draw from the prior within a path that has nothing but a prior. An attempt counts as an evaluation, as far as the
+    visit has some left: it computes no density.
+
+    Args:
+        fewest: attempts of a visit, at least; they cost next to nothing.
+        most: draws that are kept; those after them only make the evidence more precise.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> from anabranch.conquer.target import PathTarget
+        >>> def walk():
+        ...     if ab.sample("up", dist.Bernoulli(0.25)):
+        ...         ab.sample("x", dist.Normal(3.0, 1.0))
+        >>> target = PathTarget(max(ab.find_paths(walk).paths, key=lambda path: path.dim))
+        >>> method, rng = Forward(), np.random.default_rng(0)
+        >>> estimate = method.estimate(target, method.advance(target, method.start(target, rng), rng, 4_000))
+        >>> round(float(np.exp(estimate.log_evidence)), 6), round(estimate.log_evidence_sd, 6)
+        (0.25, 0.0)
+        >>> bool(abs(estimate.points.mean() - 3.0) < 4 / np.sqrt(4_000))
+        True
+    """
+
+    fewest: int = 1_000
+    most: int = 50_000
+
+    def __post_init__(self) -> None:
+        for name in ("fewest", "most"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+
+    def start(self, target: Target, rng: np.random.Generator) -> ForwardState:
+        if not is_prior_alone(target.path):
+            raise errors.StrategyCannotRun(
+                f"the path ({target.path.description}) has more than a prior to draw from",
+                remedy="Use Auto, which takes Forward for the paths that it suits",
+            )
+        return ForwardState(np.zeros((0, target.dim)), np.zeros(0))
+
+    def advance(self, target: Target, state: ForwardState, rng: np.random.Generator, evaluations: int) -> ForwardState:
+        end = state.attempts + max(evaluations, self.fewest)
+        while state.attempts < end:
+            checkpoint()
+            # How many of the attempts the guards let pass is known after a few.
+            rate = state.passed / state.attempts if state.passed else 0.0
+            wanted = int(rate * (end - state.attempts)) if state.attempts else _PROBE
+            state = self._added(target, state, rng, max(wanted, 1))
+        return state
+
+    def _added(self, target: Target, state: ForwardState, rng: np.random.Generator, n: int) -> ForwardState:
+        """The state after so many more draws, or after as many attempts as `path.prior` makes for them."""
+        drawn = target.prior(n, rng)
+        target.charge(int(min(drawn.attempts, max(target.left, 0))))
+        log_weight = drawn.log_probability + np.log(drawn.attempts)
+        log_total = float(np.logaddexp(state.log_total, log_weight))
+        # The errors of two sums, each relative to the sum of both: probabilities may be too small for a float.
+        parts = [(state.log_total, state.error), (log_weight, drawn.log_probability_sd)]
+        error = np.sqrt(sum((np.exp(part - log_total) * sd) ** 2 for part, sd in parts if part > -np.inf))
+        return ForwardState(
+            np.concatenate([state.points, drawn.points])[: self.most],
+            np.concatenate([state.log_weights, drawn.log_weights])[: self.most],
+            state.attempts + drawn.attempts,
+            state.passed + len(drawn.points),
+            log_total,
+            float(error),
+        )
+
+    def estimate(self, target: Target, state: ForwardState) -> Estimate:
+        if not len(state.points):
+            return Estimate.nothing(target.dim, target.evaluations, "Forward")
+        log_evidence = state.log_total - np.log(state.attempts)
+        return Estimate.from_draws(
+            state.points, state.log_weights, float(log_evidence), state.error, target.evaluations, "Forward"
+        )
+
+
+@dataclass(frozen=True)
+class ForwardState:
+    """Draws with their weights, the attempts and how many the guards let pass, the log of the sum of their weights,
+    and the relative error of that sum."""
+
+    points: np.ndarray
+    log_weights: np.ndarray
+    attempts: int = 0
+    passed: int = 0
+    log_total: float = -np.inf
+    error: float = 0.0
