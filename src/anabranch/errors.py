@@ -42,6 +42,11 @@ def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
 
 
+class BadSetting(AnabranchError, ValueError, TypeError):
+    """Raised when a setting or an argument of the library is not what it must be; the message says what that is, and
+    what was given."""
+
+
 class UnnamedSite(AnabranchError, LookupError):
     """Raised when a site without a name is met outside an execution by Anabranch; give the site a name to run the
     program under plain NumPyro."""

@@ -171,7 +171,7 @@ def test_independent_sites_beyond_what_can_be_enumerated():
 
 
 def test_bad_settings():
-    with pytest.raises(ValueError, match="most must be at least 1"):
+    with pytest.raises(ValueError, match="most must be a whole number, at least 1"):
         Enumerate(most=0)
 
 

@@ -1205,12 +1205,12 @@ def test_decisions_without_end(program):
 @pytest.mark.parametrize(
     ("error", "match", "program", "settings"),
     [
-        (TypeError, "function.*int", 3, {}),
-        (TypeError, "function.*NoneType", None, {}),
+        (TypeError, "function; got 3", 3, {}),
+        (TypeError, "function; got None", None, {}),
         (ValueError, "executions.*0", random_prior, {"executions": 0}),
         (ValueError, "executions.*-1", random_prior, {"executions": -1}),
         (ValueError, "max_sites.*0", random_prior, {"max_sites": 0}),
-        (TypeError, "seed must be an integer; got float", random_prior, {"seed": 1.5}),
+        (TypeError, "seed must be a whole number, at least 0; got 1.5", random_prior, {"seed": 1.5}),
     ],
 )
 def test_arguments(error, match, program, settings):

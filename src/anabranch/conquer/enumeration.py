@@ -18,6 +18,7 @@ from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.divide.support import finite_values
+from anabranch.settings import check, whole
 
 __all__ = ["Enumerate", "EnumerateState"]
 
@@ -50,8 +51,7 @@ class Enumerate:
     most: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise ValueError(f"most must be at least 1; got {self.most}")
+        check(self, most=whole(1))
 
     def start(self, target: Target, rng: np.random.Generator) -> EnumerateState:
         count = math.prod(len(values) for values in _values(target))

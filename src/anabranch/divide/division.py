@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch import errors
+from anabranch import errors, settings
 from anabranch.divide.fork import Fork
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Program, Recording, with_arrays
@@ -86,17 +86,9 @@ def find_paths(
         >>> division.paths[0].description, division.paths[0].prior_probability
         ('again0 = 0', 0.5)
     """
-    if not callable(program):
-        raise TypeError(f"program must be a function; got {type(program).__name__}")
-    if not isinstance(seed, int | np.integer):
-        raise TypeError(f"seed must be an integer; got {type(seed).__name__}")
-    if executions < 1:
-        raise ValueError(f"executions must be at least 1; got {executions}")
-    if max_sites < 1:
-        raise ValueError(f"max_sites must be at least 1; got {max_sites}")
-    if isinstance(split, str):
-        split = (split,)
-    choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
+    settings.function()("program", program)
+    executions, seed = settings.whole(1)("executions", executions), settings.seed()("seed", seed)
+    max_sites, choice = settings.whole(1)("max_sites", max_sites), settings.site_choice()("split", split)
     # Copies of the data: the user may go on to change it.
     args, kwargs = with_arrays(args, np.ndarray.copy), with_arrays(kwargs, np.ndarray.copy)
     division = Division(Program(program, args, kwargs, choice, max_sites))

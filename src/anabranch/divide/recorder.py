@@ -208,8 +208,11 @@ class Recorder(Messenger):
                 recording.asked.add(index)
         elif self.program.split.get(name):
             if not discrete:
-                raise ValueError(
-                    f"split: site {name!r} ({place}) is continuous; only a discrete site has values to split on"
+                raise errors.BadSetting(
+                    "split names it, and it is continuous; only a discrete site has values to split on",
+                    site=name,
+                    where=place,
+                    remedy="Leave it out of split",
                 )
             self._fix(site)
         return value
