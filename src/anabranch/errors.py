@@ -102,8 +102,8 @@ class SiteInsideTransformation(AnabranchError):
 
 
 class UnsupportedStatement(AnabranchError):
-    """Raised for NumPyro statements that have no meaning here (`numpyro.prng_key`, `contrib.control_flow.scan` and
-    `cond`, a subsampling plate); write plain Python control flow, or use the whole data."""
+    """Raised for statements that have no meaning in a program (`numpyro.prng_key`, NumPyro's `scan` and `cond`, a
+    subsampling plate, `infer` and `find_paths`); write plain Python control flow, or use the whole data."""
 
 
 class NoGradient(AnabranchError):
@@ -112,8 +112,8 @@ class NoGradient(AnabranchError):
 
 
 class EndlessProgram(AnabranchError):
-    """Raised when the program asks decisions for ever without drawing anything new; make sure that each loop draws a
-    random value or ends by itself."""
+    """Raised when the program does not end: every execution draws more than `max_sites` sites, or it asks for ever, or
+    it computes for ever and does neither; make its loop end, or raise `max_sites`."""
 
 
 class StrategyCannotRun(AnabranchError):

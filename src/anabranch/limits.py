@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "enforced"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced"]
 
 
 class LimitReached(BaseException):
@@ -83,6 +83,11 @@ def enforced(limits: Limits | None) -> Iterator[None]:
         yield
     finally:
         _enforced.reset(token)
+
+
+def current() -> Limits | None:
+    """The limits of the run that this belongs to, if it has any."""
+    return _enforced.get()
 
 
 def checkpoint() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from anabranch import errors, settings
+from anabranch import addresses, errors, settings
 from anabranch.divide.fork import Fork
+from anabranch.divide.frames import user_frame, where
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Program, Recording, with_arrays
 from anabranch.divide.replay import check_same, record
@@ -86,6 +87,7 @@ def find_paths(
         >>> division.paths[0].description, division.paths[0].prior_probability
         ('again0 = 0', 0.5)
     """
+    _check_outside()
     settings.function()("program", program)
     executions, seed = settings.whole(1)("executions", executions), settings.seed()("seed", seed)
     max_sites, choice = settings.whole(1)("max_sites", max_sites), settings.site_choice()("split", split)
@@ -93,7 +95,18 @@ def find_paths(
     args, kwargs = with_arrays(args, np.ndarray.copy), with_arrays(kwargs, np.ndarray.copy)
     division = Division(Program(program, args, kwargs, choice, max_sites))
     division.explore(executions, seed)
+    division.check_some_end()
     return division
+
+
+def _check_outside() -> None:
+    if addresses.is_running():
+        raise errors.UnsupportedStatement(
+            "infer and find_paths cannot be called inside a program that is being divided itself",
+            where=where(user_frame()),
+            remedy="Make the statements of the inner program part of the outer one, or run the inner one before, and "
+            "give its answer to the outer one as an argument",
+        )
 
 
 class Division:
@@ -295,6 +308,10 @@ class Division:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
         if isinstance(fork.end, Recording):
             check_same(fork.end, record(self.program, fork.end.answers))
+
+    def check_some_end(self) -> None:
+        """Raise `EndlessProgram` if every execution so far had more than `max_sites` sites."""
+        self._tree.check_some_end()
 
     def _check_observations(self) -> None:
         """An observation outside its support on one path may be meant; on every path it is a fault."""

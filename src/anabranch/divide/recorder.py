@@ -26,12 +26,21 @@ from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.terms import Observation, checked_observation, private_copy, show_value
+from anabranch.divide.watchdog import Watch
+from anabranch.limits import checkpoint
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
 # NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
 _ONE_AT_A_TIME = threading.RLock()
-_QUESTIONS_PER_SITE, _FEWEST_QUESTIONS = 100, 5_000
+_TURN = 0.2
+"""Seconds between two looks at the limits, while another recording is waited for."""
+_OPEN, _KNOWN = (0.5, 1_000), (50.0, 5_000)
+"""Questions since the last site, for each of `max_sites`, and at least, after which a program is endless.
+
+One whose answer becomes a guard is recorded, and the longer the recording, the longer it takes: 5,000 take two or three
+seconds. One whose answer is known takes some ten microseconds, and a simulator may ask many.
+"""
 
 
 class LeavesJax(BaseException):
@@ -43,7 +52,8 @@ class LeavesJax(BaseException):
 
 
 class TooManySites(BaseException):
-    """The path has more sites than the bound. Not an `Exception`: the program must not catch it."""
+    """The path has more sites than the bound; its arguments are name and place of the one too many. Not an
+    `Exception`: the program must not catch it."""
 
 
 class Oracle(Protocol):
@@ -75,17 +85,18 @@ class Recorder(Messenger):
         }
         self._seen: dict[str, str] = {}
         self._validates = False
-        self._questions = 0  # since the last site
+        self._questions = {_OPEN: 0, _KNOWN: 0}  # since the last site
+        self._watch = Watch()
         self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with _ONE_AT_A_TIME, self._own_validation(), recording.trace.current(), self._explained(program), self:
+        with _turn(), self._own_validation(), recording.trace.current(), self._explained(program), self:
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
-            recording.result = program.function(*args, **kwargs)
+            recording.result = self._watch.run(program.function, *args, **kwargs)
             if self._interruption is not None:
                 raise self._interruption  # the program caught it
         return recording
@@ -132,7 +143,7 @@ class Recorder(Messenger):
     def process_message(self, msg: dict[str, Any]) -> None:
         handler = self._handlers.get(msg["type"])
         if handler is not None:
-            with self._not_to_be_caught():
+            with self._not_to_be_caught(), self._watch:
                 handler(msg)
             msg["stop"] = True
 
@@ -183,9 +194,9 @@ class Recorder(Messenger):
 
     def _latent(self, name: str, distribution: Any, place: str, scale: Any) -> PathTracer:
         recording = self.recording
-        index, self._questions = len(recording.sites), 0
+        index, self._questions = len(recording.sites), dict.fromkeys(self._questions, 0)
         if index >= self.program.max_sites:
-            raise TooManySites
+            raise TooManySites(name, place)
         support = getattr(distribution, "support", None)
         if support is None:
             raise errors.NoTransform(
@@ -242,20 +253,21 @@ class Recorder(Messenger):
 
     def asked(self, tracer: PathTracer) -> None:
         """A known value was used as a concrete one: the sites behind it decide the path."""
-        self._bound_questions()
+        self._watch.progressed()
+        self._count_question(_KNOWN)
         for site in self._sites_in(tracer.sites):
             if site.discrete and site.fixed is None and self.program.split.get(site.name, True):
                 self.recording.asked.add(site.index)
 
     def decide(self, tracer: PathTracer) -> np.ndarray:
-        with self._not_to_be_caught():
+        with self._not_to_be_caught(), self._watch:
             return self._decided(tracer)
 
     def _decided(self, tracer: PathTracer) -> np.ndarray:
-        self._bound_questions()
         for site in self._to_split(tracer):
             self._fix(site)
         open_sites = list(self._sites_in(tracer.sites & self._open))
+        self._count_question(_OPEN if open_sites else _KNOWN)
         if not open_sites:
             return self._settled(tracer)
         frame = user_frame()
@@ -299,21 +311,33 @@ class Recorder(Messenger):
         evaluate(graph.schedule([tracer.node], env), env)
         return env[tracer.node][0]
 
-    def _bound_questions(self) -> None:
+    def _count_question(self, kind: tuple[float, int]) -> None:
         """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
-        self._questions += 1
-        if self._questions > max(_FEWEST_QUESTIONS, _QUESTIONS_PER_SITE * self.program.max_sites):
-            raise errors.EndlessProgram(
-                f"{self._questions} questions were asked since the last site was drawn",
+        self._questions[kind] += 1
+        if self._questions[kind] > max(kind[0] * self.program.max_sites, kind[1]):
+            self._interruption = errors.EndlessProgram(
+                f"{self._questions[kind]:,} questions were asked since the last site was drawn",
                 where=where(user_frame()),
-                remedy="Make the loop end, or raise max_sites",
+                remedy="Make the loop end, or raise max_sites, by which the questions are bounded, too",
             )
+            raise self._interruption
 
     def _sites_in(self, bits: int) -> Iterator[Site]:
         while bits:
             low = bits & -bits
             yield self.recording.sites[low.bit_length() - 1]
             bits ^= low
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until no other thread records, unless a limit of the run is reached before."""
+    while not _ONE_AT_A_TIME.acquire(timeout=_TURN):
+        checkpoint()
+    try:
+        yield
+    finally:
+        _ONE_AT_A_TIME.release()
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:
