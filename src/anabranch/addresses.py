@@ -27,7 +27,7 @@ from numpyro.primitives import Messenger
 
 from anabranch.errors import UnnamedSite
 
-__all__ = ["derive", "execution", "line_of"]
+__all__ = ["derive", "execution", "is_running", "line_of"]
 
 _CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
 # The fused ones, of Python 3.13, carry two names: that of the store comes first.
@@ -80,6 +80,11 @@ def execution(program: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def is_running() -> bool:
+    """Whether this is called by a program that is being executed."""
+    return _current.get() is not None
 
 
 def derive(kind: str, frame: FrameType) -> str:

@@ -11,9 +11,7 @@ The loop itself is in `search`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from anabranch.allocate import UCB, ActiveSet, Allocator
 from anabranch.combine import Posterior
@@ -22,6 +20,7 @@ from anabranch.divide import Division
 from anabranch.limits import Limits
 from anabranch.report.progress import Progress
 from anabranch.search import Search
+from anabranch.settings import check, flag, functions, instance, whole
 from anabranch.workers import Workers, one_blas_thread
 
 __all__ = ["DCC"]
@@ -67,14 +66,21 @@ class DCC:
     summed: int = 64
 
     def __post_init__(self) -> None:
-        _check_kind("strategy", self.strategy, ("start", "advance", "estimate"), "anabranch.conquer.SMC()")
-        _check_kind("allocator", self.allocator, ("choose",), "anabranch.allocate.UCB()")
-        for name in ("executions", "allocations", "share"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("most_executions", "proposals", "summed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+        check(
+            self,
+            strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
+            allocator=functions("choose", example="anabranch.allocate.UCB()"),
+            executions=whole(1),
+            most_executions=whole(),
+            proposals=whole(),
+            systematic=flag(),
+            active=instance(ActiveSet, "an ActiveSet()"),
+            allocations=whole(1),
+            share=whole(1),
+            first_share=whole(1).or_none(),
+            thrifty=flag(),
+            summed=whole(),
+        )
 
     @classmethod
     def paper(
@@ -107,6 +113,9 @@ class DCC:
 
         The paper does not say which values it used; these are ours.
         """
+        T_0, T_init, T_a = (whole(1)(*each) for each in (("T_0", T_0), ("T_init", T_init), ("T_a", T_a)))
+        N, M, C_0 = whole(2)("N", N), whole(2)("M", M), whole(1)("C_0", C_0)
+        most_active = whole(1).or_none()("most_active", most_active)
         return cls(
             strategy=RandomWalk(chains=N, importance_samples=M, initial_steps=T_init),
             allocator=UCB(delta=delta, beta=beta, kappa=kappa, look_ahead=T_a),
@@ -126,11 +135,3 @@ class DCC:
         search = Search(self, division, limits, seed, progress)
         with one_blas_thread(), Workers(workers, limits) as pool:
             return search.posterior(search.go(pool))
-
-
-def _check_kind(name: str, given: Any, functions: Sequence[str], example: str) -> None:
-    """Refuse what lacks the functions of a protocol, and a class in place of an instance."""
-    if not isinstance(given, type) and all(callable(getattr(given, each, None)) for each in functions):
-        return
-    got = f"the class {given.__name__}: write {given.__name__}()" if isinstance(given, type) else repr(given)
-    raise TypeError(f"{name} must be an object with {', '.join(functions)}, such as {example}; got {got}")

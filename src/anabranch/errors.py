@@ -42,6 +42,11 @@ def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
 
 
+class BadSetting(AnabranchError, ValueError, TypeError):
+    """Raised when a setting or an argument of the library is not what it must be; the message says what that is, and
+    what was given."""
+
+
 class UnnamedSite(AnabranchError, LookupError):
     """Raised when a site without a name is met outside an execution by Anabranch; give the site a name to run the
     program under plain NumPyro."""
@@ -112,8 +117,8 @@ class SiteInsideTransformation(AnabranchError):
 
 
 class UnsupportedStatement(AnabranchError):
-    """Raised for NumPyro statements that have no meaning here (`numpyro.prng_key`, `numpyro.param`, `mutable`,
-    `contrib.control_flow.scan` and `cond`, a plate that subsamples or is empty); the message says what to write."""
+    """Raised for statements that have no meaning in a program (`numpyro.prng_key`, `param`, `mutable`, NumPyro's `scan`
+    and `cond`, a plate that subsamples or is empty, `infer` and `find_paths`); write what the message says."""
 
 
 class NoGradient(AnabranchError):
@@ -122,8 +127,8 @@ class NoGradient(AnabranchError):
 
 
 class EndlessProgram(AnabranchError):
-    """Raised when the program asks decisions for ever without drawing anything new; make sure that each loop draws a
-    random value or ends by itself."""
+    """Raised when the program does not end: every execution draws more than `max_sites` sites, or it asks for ever, or
+    it computes for ever and does neither; make its loop end, or raise `max_sites`."""
 
 
 class StrategyCannotRun(AnabranchError):

@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
+from anabranch import settings
 from anabranch.combine import Posterior
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
@@ -69,14 +68,9 @@ def infer(
     _check_arguments(program, args, kwargs)
     limits = Limits(budget, seconds, tolerance)
     engine = DCC() if engine is None else engine
-    if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
-        raise TypeError(f"engine must be an engine such as ab.DCC(); got {engine!r}")
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    if not isinstance(workers, int) or workers < 1:
-        raise ValueError(f"workers must be a whole number, at least 1; got {workers!r}")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed must be a whole number, not negative; got {seed!r}")
-    seed = int(seed)
+    settings.functions("run", example="ab.DCC()")("engine", engine)
+    workers = settings.whole(1).or_none()("workers", workers) or os.cpu_count() or 1
+    seed, progress = settings.seed()("seed", seed), settings.flag().or_none()("progress", progress)
     with make_progress(progress) as display:
         division = divide(program, args, kwargs, split, max_sites)
         return engine.run(division, limits, seed, workers, display)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
-import numpy as np
+from anabranch.settings import check, finite, instance, positive, seconds, whole
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "enforced"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced"]
 
 
 class LimitReached(BaseException):
@@ -40,12 +40,9 @@ class Limits:
     cancelled: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.budget, bool) or not isinstance(self.budget, int | np.integer) or self.budget < 1:
-            raise ValueError(f"budget must be a whole number of evaluations, at least 1; got {self.budget!r}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise ValueError(f"seconds must be positive, or None; got {self.seconds!r}")
-        if self.tolerance is not None and not self.tolerance > 0:
-            raise ValueError(f"tolerance must be positive, or None; got {self.tolerance!r}")
+        event = instance(threading.Event, "a threading.Event")
+        check(self, budget=whole(1), seconds=seconds(), tolerance=positive().or_none(), started=finite(),
+              cancelled=event)  # fmt: skip
 
     @property
     def elapsed(self) -> float:
@@ -86,6 +83,11 @@ def enforced(limits: Limits | None) -> Iterator[None]:
         yield
     finally:
         _enforced.reset(token)
+
+
+def current() -> Limits | None:
+    """The limits of the run that this belongs to, if it has any."""
+    return _enforced.get()
 
 
 def checkpoint() -> None:

@@ -373,6 +373,7 @@ class Search:
         while self.executions < self.settings.most_executions and self.exploring_is_cheap():
             more = min(self.executions, self.settings.most_executions - self.executions)
             arrivals += self.executed(more)
+        self.division.check_some_end()
         self.ledger.update(self.division, arrivals)
         counts = counts_of(arrivals)
         self.active = self.active.proposed(counts)

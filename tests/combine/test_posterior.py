@@ -304,7 +304,7 @@ def test_what_goes_wrong_in_the_function_says_on_which_path(posterior):
 
 @pytest.mark.parametrize("ask", ["expectation", "predict"])
 def test_a_name_is_no_function_of_a_draw(posterior, ask):
-    with pytest.raises(TypeError, match=r"^f must be a function of a draw; got 'K'$"):
+    with pytest.raises(TypeError, match=r"^f must be a function of a draw; got 'K'\.$"):
         getattr(posterior, ask)("K")
 
 
@@ -373,15 +373,15 @@ QUESTIONS = {
 @pytest.mark.parametrize(
     ("n", "seed", "kind", "message"),
     [
-        (0, 0, ValueError, "n must be at least 1; got 0"),
-        (-1, 0, ValueError, "n must be at least 1; got -1"),
-        (2.5, 0, TypeError, "n must be an integer; got 2.5"),
-        (5, "x", TypeError, "seed must be an integer; got 'x'"),
-        (5, -3, ValueError, "seed must be at least 0; got -3"),
+        (0, 0, ValueError, "n must be a whole number, at least 1; got 0"),
+        (-1, 0, ValueError, "n must be a whole number, at least 1; got -1"),
+        (2.5, 0, TypeError, "n must be a whole number, at least 1; got 2.5"),
+        (5, "x", TypeError, "seed must be a whole number, at least 0; got 'x'"),
+        (5, -3, ValueError, "seed must be a whole number, at least 0; got -3"),
     ],
 )
 def test_numbers_of_draws_and_seeds_are_checked(posterior, question, n, seed, kind, message):
-    with pytest.raises(kind, match=f"^{message}$"):
+    with pytest.raises(kind, match=rf"^{message}\.$"):
         QUESTIONS[question](posterior, n, seed)
 
 

@@ -14,6 +14,7 @@ from scipy import stats
 
 import anabranch as ab
 from anabranch import errors
+from anabranch.conquer import enumeration
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.marginal import sum_out
 from anabranch.conquer.target import PathTarget
@@ -170,8 +171,42 @@ def test_independent_sites_beyond_what_can_be_enumerated():
     np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=4.5 * np.sqrt(0.25 / 1000))
 
 
+def test_points_that_are_kept_are_bounded(monkeypatch):
+    """Beyond the bound they are drawn by their densities: the sum stays exact, and the draws have its moments."""
+    monkeypatch.setattr(enumeration, "_MOST_NUMBERS", 11 * 2_000)
+
+    def program():
+        z = ab.sample("z", dist.Bernoulli(0.3).expand([10]).to_event(1))
+        v = ab.sample("v", dist.Categorical(jnp.array([0.1, 0.2, 0.7])))
+        ab.observe("y", dist.Normal(z.sum() + v, 1.0), 5.0)
+
+    target, rng, method = PathTarget(only_path(program)), np.random.default_rng(0), Enumerate()
+    state = method.start(target, rng)
+    while state.done < 3 * 2**10:
+        state = method.advance(target, state, rng, 700)
+        assert len(state.points) <= 2_000
+        assert state.points.dtype == np.int8
+    estimate = method.estimate(target, state)
+    counts, extra = np.arange(11), np.arange(3)
+    joint = stats.binom.pmf(counts, 10, 0.3)[:, None] * np.array([0.1, 0.2, 0.7])
+    joint = joint * stats.norm.pdf(5.0, counts[:, None] + extra, 1.0)
+    assert estimate.log_evidence == pytest.approx(np.log(joint.sum()), abs=1e-9)
+    weights = np.exp(estimate.log_weights)
+    mean = weights @ estimate.points[:, :10].sum(axis=1) / weights.sum()
+    assert mean == pytest.approx((joint.sum(axis=1) @ counts) / joint.sum(), abs=0.1)
+
+
+def test_what_is_kept_takes_a_byte_for_each_value():
+    def program():
+        ab.sample("z", dist.Bernoulli(0.5).expand([17]).to_event(1))
+
+    target, rng, method = PathTarget(only_path(program)), np.random.default_rng(0), Enumerate()
+    state = method.advance(target, method.start(target, rng), rng, 2**17)
+    assert state.points.nbytes == 17 * 2**17
+
+
 def test_bad_settings():
-    with pytest.raises(ValueError, match="most must be at least 1"):
+    with pytest.raises(ValueError, match="most must be a whole number, at least 1"):
         Enumerate(most=0)
 
 

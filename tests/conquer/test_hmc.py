@@ -221,10 +221,10 @@ def test_summed_out_coordinates_do_not_suit(five):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"chains": 1}, "chains must be at least 2"),
+        ({"chains": 1}, "chains must be a whole number, at least 2"),
         ({"warmup": 0}, "warmup must be"),
-        ({"acceptance": 1.0}, "acceptance must lie"),
-        ({"trajectory": 0.0}, "trajectory must be positive"),
+        ({"acceptance": 1.0}, "acceptance must be a share, above 0 and below 1"),
+        ({"trajectory": 0.0}, "trajectory must be a positive number"),
         ({"most": 0}, "most must be"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from scipy.special import logsumexp
 
 import anabranch as ab
 from anabranch import errors
+from anabranch.conquer import marginal
 from anabranch.conquer.marginal import Marginal, sum_out
 from anabranch.conquer.smc import SMC
 from anabranch.conquer.target import PathTarget, Target
@@ -224,6 +226,42 @@ def test_checking_costs_little():
     before = marginal.evaluations
     marginal.evaluate(np.zeros((640, marginal.dim)))
     assert marginal.evaluations - before < 1.05 * 640 * marginal.cost
+
+
+@pytest.mark.parametrize(("states", "steps"), [(3, 13), (4, 15)])
+def test_histories_of_hidden_states_are_counted_and_not_built(states, steps):
+    """They are one group, of three million and of a billion terms."""
+
+    def hidden(y):
+        level = ab.sample("level", dist.Normal(0.0, 1.0))
+        z = 0
+        for t in range(len(y)):
+            z = ab.sample(f"z{t}", dist.Categorical(0.1 + 0.7 * jnp.eye(states)[z]))
+            ab.observe(f"y{t}", dist.Normal(level + z, 1.0), y[t])
+
+    target = PathTarget(only_path(hidden, np.linspace(0.0, 2.0, steps)))
+    tracemalloc.start()
+    try:
+        assert sum_out(target) is target
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+
+
+def test_pairs_are_looked_at_in_blocks(monkeypatch):
+    rows = []
+    evaluate = PathTarget.evaluate
+    monkeypatch.setattr(PathTarget, "evaluate", lambda self, points: rows.append(len(points)) or evaluate(self, points))
+    y = np.linspace(-2.0, 6.0, 30)
+    whole = sum_out(PathTarget(only_path(mixture, y)))
+    assert max(rows) > 400
+    rows.clear()
+    monkeypatch.setattr(marginal, "_NUMBERS", 100 * whole.target.dim)
+    assert sum_out(PathTarget(only_path(mixture, y))).cost == whole.cost
+    assert max(rows) <= 3 * 54  # as many as check the groups, at three values each
+    monkeypatch.setattr(marginal, "_PAIRS", 100)
+    target = PathTarget(only_path(mixture, y))
+    assert sum_out(target) is target
 
 
 def test_left_alone():

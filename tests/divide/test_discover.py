@@ -344,7 +344,7 @@ def test_rows_without_finite_coordinates_are_left_out_of_known_points():
 def test_settings_are_checked():
     division = ab.find_paths(geometric, executions=2)
     path = division.paths[0]
-    with pytest.raises(ValueError, match="most must be at least 1"):
+    with pytest.raises(ValueError, match="most must be a whole number, at least 1"):
         neighbours(division, path, points_of(path), np.random.default_rng(0), most=0)
 
 

@@ -383,7 +383,7 @@ def test_drawing_keeps_answers_apart_that_read_the_same():
 
 
 def test_drawing_needs_something_to_draw():
-    with pytest.raises(ValueError, match="limit must be at least 1"):
+    with pytest.raises(ValueError, match="limit must be a whole number, at least 1"):
         draw_tree("model", [ending("a", label="", probability=1.0)], limit=0)
 
 

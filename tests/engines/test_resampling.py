@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anabranch.engines.resampling import SCHEMES, check_scheme, effective_sizes, resampled
+from anabranch.engines import SMC
+from anabranch.engines.resampling import SCHEMES, effective_sizes, resampled
 
 WEIGHTS = np.array([0.05, 0.4, 0.0, 0.25, 0.3])
 
@@ -45,6 +46,6 @@ def test_effective_sizes() -> None:
 
 def test_what_is_not_a_scheme_is_refused() -> None:
     with pytest.raises(ValueError, match="resampling must be one of multinomial, stratified, systematic; got 'sorted'"):
-        check_scheme("sorted", 0.5)
+        SMC(resampling="sorted")
     with pytest.raises(ValueError, match="threshold must be a share"):
-        check_scheme("systematic", 1.5)
+        SMC(threshold=1.5)

@@ -534,9 +534,9 @@ def test_a_parameter_may_be_asked_for_twice_and_inside_a_plate():
     [
         ({"fit": 0.0}, "fit must be a share"),
         ({"fit": 1.0}, "fit must be a share"),
-        ({"batch": 5}, "batch must be at least 10"),
-        ({"rate": 0.0}, "rate must be positive"),
-        ({"rate": np.nan}, "rate must be positive"),
+        ({"batch": 5}, "batch must be a whole number, at least 10"),
+        ({"rate": 0.0}, "rate must be a positive number"),
+        ({"rate": np.nan}, "rate must be a positive number"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):

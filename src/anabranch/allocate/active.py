@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from anabranch.settings import check, finite, instance, share, whole
+
 __all__ = ["ActiveSet"]
 
 
@@ -54,14 +56,9 @@ class ActiveSet:
     iteration: int = 0
 
     def __post_init__(self) -> None:
-        if self.threshold < 1:
-            raise ValueError(f"threshold must be at least 1; got {self.threshold}")
-        if not self.growth >= 0:
-            raise ValueError(f"growth must be at least 0; got {self.growth}")
-        if self.most is not None and self.most < 1:
-            raise ValueError(f"most must be at least 1, or None; got {self.most}")
-        if not 0 <= self.visit <= 1:
-            raise ValueError(f"visit must be between 0 and 1; got {self.visit}")
+        counts, active = instance(Mapping, "a mapping from paths to counts"), instance(tuple, "a tuple of paths")
+        check(self, threshold=whole(1), growth=finite(0), most=whole(1).or_none(), visit=share(), counts=counts,
+              active=active, visitor=instance(Hashable, "a path, or None"), iteration=whole())  # fmt: skip
 
     @property
     def required(self) -> float:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anabranch.allocate.arm import Arm
+from anabranch.settings import check, whole
 
 __all__ = ["SuccessiveHalving"]
 
@@ -40,8 +41,7 @@ class SuccessiveHalving:
     factor: int = 2
 
     def __post_init__(self) -> None:
-        if self.factor < 2:
-            raise ValueError(f"factor must be at least 2; got {self.factor}")
+        check(self, factor=whole(2))
 
     def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
         running = [k for k, arm in enumerate(arms) if not arm.exact]

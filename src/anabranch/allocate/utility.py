@@ -25,6 +25,7 @@ from scipy.special import log_ndtr
 
 from anabranch.allocate.arm import Arm
 from anabranch.conquer.estimate import Estimate
+from anabranch.settings import check, finite, share, whole
 
 __all__ = ["UCB"]
 
@@ -57,11 +58,7 @@ class UCB:
     look_ahead: int = 1000
 
     def __post_init__(self) -> None:
-        if not 0 <= self.delta <= 1:
-            raise ValueError(f"delta must be between 0 and 1; got {self.delta}")
-        for name, least in (("beta", 0), ("kappa", 0), ("look_ahead", 1)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        check(self, delta=share(), beta=finite(0), kappa=finite(0), look_ahead=whole(1))
 
     def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
         running = np.array([not arm.exact for arm in arms], bool)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from jax.tree_util import tree_map
 
-from anabranch import errors
+from anabranch import errors, settings
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
 from anabranch.divide import Path
@@ -21,7 +21,7 @@ from anabranch.divide import Path
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Draw", "Draws", "Picked", "Rows", "check_number", "gathered", "named_rows", "pick", "with_draws"]
+__all__ = ["Draw", "Draws", "Picked", "Rows", "checked_number", "gathered", "named_rows", "pick", "with_draws"]
 
 
 # Executions of one path by name ---------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Picked:
 
 def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) -> list[Picked]:
     """n equally weighted draws, in random order, as a group for each path that has some."""
-    check_number(n, seed)
+    n, seed = checked_number(n, seed)
     rng = np.random.default_rng(seed)
     drawable = with_draws(solutions, weights)
     shares = [weight * solution.weights for solution, weight in drawable]
@@ -157,13 +157,9 @@ def with_draws(solutions: Sequence[Solution], weights: np.ndarray) -> list[tuple
     return out
 
 
-def check_number(n: int, seed: int) -> None:
-    """Refuse a number of draws, or a seed, that is none."""
-    for name, value, least in (("n", n, 1), ("seed", seed, 0)):
-        if not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be an integer; got {value!r}")
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}; got {value}")
+def checked_number(n: int, seed: int) -> tuple[int, int]:
+    """A number of draws, and a seed, that are some."""
+    return settings.whole(1)("n", n), settings.seed()("seed", seed)
 
 
 def gathered(values: Sequence[Any]) -> Any:

@@ -12,17 +12,20 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, check_number, gathered, named_rows, pick, with_draws
+from anabranch.combine.draws import Draw, Draws, checked_number, gathered, named_rows, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide.recording import Program
 from anabranch.report.summary import html_summary, text_summary
+from anabranch.settings import function, whole
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["Posterior"]
+
+_OF_DRAW = function("of a draw")
 
 
 class Posterior:
@@ -126,15 +129,14 @@ class Posterior:
         a path, on draws resampled if there are more, which the error accounts for. It is infinite where all draws come
         from one chain or run.
         """
-        _check_function(f)
-        if most < 1:
-            raise ValueError(f"most must be at least 1; got {most}")
+        _OF_DRAW("f", f)
+        most = whole(1)("most", most)
         self._check_draws()
         return expectation.expectation(self.solutions, self.evidence.weights, f, most)
 
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""
-        check_number(n, seed)
+        n, seed = checked_number(n, seed)
         out: list[Any] = [None] * n
         for picked in pick(self.solutions, self.evidence.weights, n, seed):
             for rows in named_rows(picked.solution.path, picked.points):
@@ -148,8 +150,8 @@ class Posterior:
         With the distributions of NumPy this is posterior prediction:
         `posterior.predict(lambda draw, rng: rng.normal(draw["mu"], 1.0))`.
         """
-        _check_function(f)
-        check_number(n, seed)
+        _OF_DRAW("f", f)
+        n, seed = checked_number(n, seed)
         rng = np.random.default_rng([seed, 1])
         arguments = (rng,) if _takes_two(f) else ()
         return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
@@ -160,13 +162,13 @@ class Posterior:
         An array with the draws as its first axis; masked where an execution lacks the observation, and a list where the
         shapes differ. The distribution is that of the execution: data that a program computes with stays as observed.
         """
-        check_number(n, seed)
+        n, seed = checked_number(n, seed)
         rng = np.random.default_rng([seed, 2])
         return self._by_observation(n, seed, lambda path, points: observed.replicates(path, points, rng))
 
     def log_likelihood(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
         """The log density of each part of each observation, and of each factor, at n draws, as `replicate` has them."""
-        return self._by_observation(n, seed, observed.log_likelihoods)
+        return self._by_observation(*checked_number(n, seed), observed.log_likelihoods)
 
     def _by_observation(self, n: int, seed: int, compute: Callable[..., list[observed.ByName]]) -> dict[str, Any]:
         out: dict[str, list[Any]] = {}
@@ -188,8 +190,7 @@ class Posterior:
         """
         import pandas as pd
 
-        if paths < 1:
-            raise ValueError(f"paths must be at least 1; got {paths}")
+        paths = whole(1)("paths", paths)
         self._check_draws()
         heaviest = zip(self.solutions[:paths], self.evidence.weights[:paths], strict=True)
         stacked = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
@@ -267,11 +268,6 @@ def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
         "method": "" if estimate is None else estimate.method,
         "prior_probability": path.prior_probability,
     }
-
-
-def _check_function(f: Any) -> None:
-    if not callable(f):
-        raise TypeError(f"f must be a function of a draw; got {f!r}")
 
 
 def _takes_two(f: Callable[..., Any]) -> bool:

@@ -35,6 +35,7 @@ from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.divide.support import finite_values, is_prior_alone
 from anabranch.limits import LimitReached
+from anabranch.settings import check, instance
 
 __all__ = ["GLANCE_BELOW", "GLANCE_DIM", "Auto", "AutoState"]
 
@@ -94,6 +95,10 @@ class Auto:
     modes: ModeMixture = field(default_factory=ModeMixture)
     tempering: SMC = field(default_factory=SMC)
     chains: HMC = field(default_factory=HMC)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("modes", ModeMixture), ("tempering", SMC), ("chains", HMC)):
+            check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
 
     def start(self, target: Target, rng: np.random.Generator) -> AutoState:
         if target.dim == 0 or (target.discrete.all() and _enumerable(target)):

@@ -17,13 +17,17 @@ import numpy as np
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
+from anabranch.conquer.weights import systematic
 from anabranch.divide.support import finite_values
 from anabranch.limits import LimitReached
+from anabranch.settings import check, whole
 
 __all__ = ["Enumerate", "EnumerateState"]
 
 _AT_ONCE = 20_000
 _COPIES = 1_000
+_MOST_NUMBERS = 2**25
+"""Numbers in the points that are kept, and in those evaluated at once, at most: 256 MiB."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,7 @@ class Enumerate:
     most: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise ValueError(f"most must be at least 1; got {self.most}")
+        check(self, most=whole(1))
 
     def start(self, target: Target, rng: np.random.Generator) -> EnumerateState:
         count = math.prod(len(values) for values in _values(target))
@@ -61,28 +64,30 @@ class Enumerate:
                 f"the path ({target.path.description}) has {count:,} values, more than the {self.most:,} of Enumerate",
                 remedy="Use SMC, or a larger Enumerate(most=...)",
             )
-        return EnumerateState(0, -np.inf, np.zeros((0, target.dim)), np.zeros(0))
+        return EnumerateState(0, -np.inf, np.zeros((0, target.dim), _kind(_values(target))), np.zeros(0))
 
     def advance(
         self, target: Target, state: EnumerateState, rng: np.random.Generator, evaluations: int
     ) -> EnumerateState:
         values = _values(target)
         end = min(state.done + max(evaluations, 1), math.prod(map(len, values)))
-        try:
-            while state.done < end:
-                state = self._added(target, state, _numbered(values, state.done, min(state.done + _AT_ONCE, end)))
-        except LimitReached:
-            pass
-        return state
-
-    def _added(self, target: Target, state: EnumerateState, points: np.ndarray) -> EnumerateState:
-        """The state after these points, too, of which those that have a density are kept."""
-        densities = target.evaluate(points).log_density
-        log_total = float(np.logaddexp.reduce(densities, initial=state.log_total))
-        possible = densities > -np.inf
-        points = np.concatenate([state.points, points[possible]])
-        densities = np.concatenate([state.log_densities, densities[possible]])
-        return EnumerateState(state.done + len(possible), log_total, points, densities)
+        if state.done == end:
+            return state
+        at_once = max(1, min(_AT_ONCE, _MOST_NUMBERS // (target.dim + 1)))
+        points, densities, log_total, done = [state.points], [state.log_densities], state.log_total, state.done
+        for start in range(state.done, end, at_once):
+            numbered = _numbered(values, start, min(start + at_once, end))
+            try:
+                found = target.evaluate(numbered).log_density
+            except LimitReached:
+                break
+            done = start + len(numbered)
+            log_total = float(np.logaddexp.reduce(found, initial=log_total))
+            points.append(numbered[found > -np.inf].astype(_kind(values)))
+            densities.append(found[found > -np.inf])
+            if sum(map(len, points)) > _most_kept(target):
+                points, densities = _thinned(points, densities, _most_kept(target), log_total, rng)
+        return EnumerateState(done, log_total, np.concatenate(points), np.concatenate(densities))
 
     def estimate(self, target: Target, state: EnumerateState) -> Estimate:
         count = math.prod(map(len, _values(target)))
@@ -91,7 +96,7 @@ class Enumerate:
         if state.log_total == -np.inf:
             nothing = Estimate.nothing(target.dim, target.evaluations, "Enumerate", ["No value has any mass."])
             return replace(nothing, log_evidence_sd=0.0)
-        points, log_weights = state.points, state.log_densities
+        points, log_weights = state.points.astype(float), state.log_densities
         if target.dim < target.path.dim:
             # A row stands for all the values that were summed out behind it: one draw of them would say little.
             copies = -(-_COPIES // len(points))
@@ -103,14 +108,17 @@ class Enumerate:
         if state.log_total == -np.inf:
             return Estimate.nothing(target.dim, target.evaluations, "Enumerate", [remark])
         return Estimate.from_draws(
-            state.points, state.log_densities, state.log_total, np.inf, target.evaluations, "Enumerate",
+            state.points.astype(float), state.log_densities, state.log_total, np.inf, target.evaluations, "Enumerate",
             remarks=[remark],
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class EnumerateState:
-    """How many values have been evaluated, the log of their sum, and those kept with their log densities."""
+    """How many values have been evaluated, the log of their sum, and those kept with their log densities.
+
+    Where there are more of them than may be kept, it is some, drawn by their densities, which then all have the same.
+    """
 
     done: int
     log_total: float
@@ -130,6 +138,25 @@ def _values(target: Target) -> tuple[range, ...]:
             remedy="Use SMC, which runs on every path",
         )
     return finite
+
+
+def _kind(values: tuple[range, ...]) -> type:
+    """The smallest kind of number that holds the values."""
+    largest = max((abs(end) for each in values for end in (each[0], each[-1])), default=0)
+    return next((kind for kind in (np.int8, np.int16, np.int32) if largest <= np.iinfo(kind).max), np.float64)
+
+
+def _most_kept(target: Target) -> int:
+    return max(_MOST_NUMBERS // (target.dim + 1), _COPIES)
+
+
+def _thinned(
+    points: list[np.ndarray], log_densities: list[np.ndarray], n: int, log_total: float, rng: np.random.Generator
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Half as many points as may be kept, drawn by their densities, which then all have the same."""
+    weights = np.exp(np.concatenate(log_densities) - log_total)
+    chosen = np.concatenate(points)[systematic(weights, n // 2, rng)]
+    return [chosen], [np.full(len(chosen), log_total - np.log(len(chosen)))]
 
 
 def _numbered(values: tuple[range, ...], start: int, stop: int) -> np.ndarray:

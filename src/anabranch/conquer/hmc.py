@@ -39,6 +39,7 @@ from anabranch.divide import Path
 from anabranch.divide.callable import log_density_function
 from anabranch.divide.dispatch import Jitted
 from anabranch.limits import LimitReached, checkpoint
+from anabranch.settings import check, numeric, positive, share, whole
 
 __all__ = ["HMC", "NUTS", "ChainState"]
 
@@ -120,12 +121,8 @@ class Chains:
     initial: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.chains < 2:
-            raise ValueError(f"chains must be at least 2, to compare them; got {self.chains}")
-        if self.warmup < 1:
-            raise ValueError(f"warmup must be at least 1 step; got {self.warmup}")
-        if not 0 < self.acceptance < 1:
-            raise ValueError(f"acceptance must lie between 0 and 1; got {self.acceptance}")
+        acceptance = share(zero=False, one=False)
+        check(self, chains=whole(2), warmup=whole(1), acceptance=acceptance, initial=numeric().or_none())
 
     def _transition(self, key: Any, states: Any, log_density: LogDensity, step_size: Any) -> tuple[Any, Any, Any]:
         """One step of all chains: their states, BlackJAX's account, and whose acceptance the step size is tuned by."""
@@ -225,10 +222,7 @@ class HMC(Chains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.trajectory > 0:
-            raise ValueError(f"trajectory must be positive; got {self.trajectory}")
-        if self.most < 1:
-            raise ValueError(f"most must be at least 1 leapfrog step; got {self.most}")
+        check(self, trajectory=positive(), most=whole(1))
 
     def _transition(self, key: Any, states: Any, log_density: LogDensity, step_size: Any) -> tuple[Any, Any, Any]:
         from blackjax import hmc
@@ -267,8 +261,7 @@ class NUTS(Chains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_doublings < 1:
-            raise ValueError(f"max_doublings must be at least 1; got {self.max_doublings}")
+        check(self, max_doublings=whole(1, 30))
 
     def _transition(self, key: Any, states: Any, log_density: LogDensity, step_size: Any) -> tuple[Any, Any, Any]:
         from blackjax import nuts

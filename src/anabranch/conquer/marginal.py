@@ -39,7 +39,10 @@ from anabranch.divide.support import finite_values, guarded
 
 __all__ = ["Marginal", "sum_out"]
 
-_AT_ONCE = 65_536
+_AT_ONCE, _NUMBERS = 65_536, 2**23
+"""Rows that are evaluated at once, and the numbers in them, at most: 64 MiB."""
+_PAIRS = 200_000
+"""Pairs of coordinates, at most, of which it is looked whether they interact."""
 _PROBES, _CHECKS = 6, 48
 """Points at which pairs are looked at, and at which the groups are checked as a whole."""
 _POINTS_PER_CHECK = 64
@@ -71,16 +74,19 @@ def sum_out(target: Target, most: int = 64) -> Target:
     if not values or (len(values) == target.dim and count <= Enumerate.most):
         return target
     fewest = 1 + sum(size - 1 for size in sizes)
-    if fewest > most:
+    if fewest > most or math.comb(len(values), 2) > _PAIRS:
         return target
     rng = np.random.default_rng(0)
     probes = _probes(target, rng) if count > fewest else np.zeros((0, target.dim))
     references = _references(target, columns, probes)
     if len(references):
         groups = _groups(_Interactions(target, columns, values, probes[:_PROBES]), rng)
-        parted = Marginal(target, columns, values, groups, references)
-        if len(groups) > 1 and parted.cost <= most and parted.holds_at(probes[:, parted.kept], rng):
-            return parted
+        # Counted before they are built: a chain of hidden states is one group, with as many terms as it has histories.
+        terms = 1 + sum(math.prod(sizes[i] for i in group) - 1 for group in groups)
+        if len(groups) > 1 and terms <= most:
+            parted = Marginal(target, columns, values, groups, references)
+            if parted.holds_at(probes[:, parted.kept], rng):
+                return parted
     if count > most:
         return target
     return Marginal(target, columns, values, [np.arange(len(values))], np.array([[each[0] for each in values]], float))
@@ -163,11 +169,12 @@ class Marginal:
 
         The Jacobian is that at the reference: where the transform of a site depends on z, there is no other.
         """
-        return self._in_blocks(points, None)[0]
+        self._check(points)
+        return self._at(points, None)[0]
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
-        evaluation, gradient = self._in_blocks(points, inverse_temperature)
-        return evaluation, gradient
+        self._check(points)
+        return self._at(points, inverse_temperature)
 
     def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
         draws = self.target.prior(n, rng)
@@ -213,17 +220,6 @@ class Marginal:
                 remedy="Keep them as variables (summed=0)",
             )
 
-    def _in_blocks(self, points: np.ndarray, inverse_temperature: float | None) -> tuple[Evaluation, np.ndarray]:
-        self._check(points)
-        size = max(1, _AT_ONCE // self.cost)
-        starts = range(0, max(len(points), 1), size)
-        evaluations, gradients = zip(
-            *(self._at(points[start : start + size], inverse_temperature) for start in starts), strict=True
-        )
-        names = ("log_prior", "log_likelihood", "log_jacobian", "guard")
-        parts = [np.concatenate([getattr(each, name) for each in evaluations]) for name in names]
-        return Evaluation(*parts), np.concatenate(gradients)
-
     def _at(self, points: np.ndarray, inverse_temperature: float | None) -> tuple[Evaluation, np.ndarray]:
         n = len(points)
         log_prior, log_likelihood, log_jacobian = np.full(n, -np.inf), np.full(n, -np.inf), np.zeros(n)
@@ -245,7 +241,14 @@ class Marginal:
 
         A sum over one group needs no reference; rows at which none has positive density are left out.
         """
-        left = np.arange(len(points))
+        size = max(1, _rows_at_once(self.target) // self.cost)
+        for start in range(0, len(points), size):
+            left = np.arange(start, min(start + size, len(points)))
+            yield from self._settled_at(points, left, inverse_temperature)
+
+    def _settled_at(
+        self, points: np.ndarray, left: np.ndarray, inverse_temperature: float | None
+    ) -> Iterator[tuple[np.ndarray, _Plan, _Terms]]:
         for plan in self._plans:
             base = self._terms(points[left], plan.configurations[:1], inverse_temperature)
             settled = (base.log_density[:, 0] > -np.inf) | (len(self._groups) == 1)
@@ -405,14 +408,21 @@ class _Interactions:
         out = of_guards[:, None] & of_guards
         for probe in self.probes:
             other = _another(probe[self.columns], self.values, rng)
-            rows = np.tile(probe, (1 + m + len(first), 1))
+            rows = np.tile(probe, (1 + m, 1))
             rows[1 + np.arange(m), self.columns] = other
-            pairs = 1 + m + np.arange(len(first))
-            rows[pairs, self.columns[first]], rows[pairs, self.columns[second]] = other[first], other[second]
-            evaluation = self.target.evaluate(rows)
-            for logs in (evaluation.log_density, np.where(evaluation.inside, evaluation.log_prior, -np.inf)):
-                out[first, second] |= ~_equal(logs[0] + logs[pairs], logs[1 + first] + logs[1 + second])
+            alone = self._logs(rows)
+            for start in range(0, len(first), _rows_at_once(self.target)):
+                i, j = (each[start : start + _rows_at_once(self.target)] for each in (first, second))
+                rows, numbers = np.tile(probe, (len(i), 1)), np.arange(len(i))
+                rows[numbers, self.columns[i]], rows[numbers, self.columns[j]] = other[i], other[j]
+                for logs, single in zip(self._logs(rows), alone, strict=True):
+                    out[i, j] |= ~_equal(single[0] + logs, single[1 + i] + single[1 + j])
         return out
+
+    def _logs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The log density and the log prior."""
+        evaluation = self.target.evaluate(rows)
+        return evaluation.log_density, np.where(evaluation.inside, evaluation.log_prior, -np.inf)
 
 
 def _groups(interactions: _Interactions, rng: np.random.Generator) -> list[np.ndarray]:
@@ -434,6 +444,11 @@ def _equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     a, b = np.where(finite, one, 0.0), np.where(finite, other, 0.0)
     near = np.abs(a - b) <= 1e-6 + 1e-9 * (np.abs(a) + np.abs(b))
     return np.where(finite, near, one == other)
+
+
+def _rows_at_once(target: Target) -> int:
+    """How many points of the target are evaluated at once."""
+    return max(1, min(_AT_ONCE, _NUMBERS // max(target.dim, 1)))
 
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------

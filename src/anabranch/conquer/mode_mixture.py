@@ -29,6 +29,7 @@ from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmet
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import effective_sample_size
 from anabranch.limits import LimitReached
+from anabranch.settings import check, share, whole
 
 __all__ = ["ModeMixture", "ModeMixtureState", "mixture_on"]
 
@@ -122,11 +123,8 @@ class ModeMixture:
     rounds: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("starts", "iterations", "most_modes", "rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if not 0 < self.defence < 1:
-            raise ValueError(f"defence must be between 0 and 1; got {self.defence}")
+        defence = share(zero=False, one=False)
+        check(self, starts=whole(1), iterations=whole(1), most_modes=whole(1), defence=defence, rounds=whole(1))
 
     def start(self, target: Target, rng: np.random.Generator) -> ModeMixtureState:
         if target.discrete.any() or target.dim == 0:

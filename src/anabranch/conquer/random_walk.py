@@ -36,6 +36,7 @@ from anabranch.conquer.chains import split_r_hat
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.kernel import StudentKernel
 from anabranch.conquer.target import Target
+from anabranch.settings import check, share, whole
 
 __all__ = ["RandomWalk", "RandomWalkState"]
 
@@ -88,11 +89,8 @@ class RandomWalk:
     prior_draws: int = 100
 
     def __post_init__(self) -> None:
-        for name, least in (("chains", 2), ("importance_samples", 2), ("initial_steps", 1), ("prior_draws", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
-        if not 0 <= self.prior_share <= 1:
-            raise ValueError(f"prior_share must be between 0 and 1; got {self.prior_share}")
+        check(self, chains=whole(2), importance_samples=whole(2), initial_steps=whole(1), prior_share=share(),
+              prior_draws=whole(1))  # fmt: skip
 
     def start(self, target: Target, rng: np.random.Generator) -> RandomWalkState:
         """Chains at the best of some prior draws, and of the points known to lie in the path."""

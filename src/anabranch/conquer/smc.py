@@ -38,6 +38,7 @@ from anabranch.conquer.target import Target
 from anabranch.conquer.weights import log_mean, systematic
 from anabranch.divide.support import prior_is_sampled
 from anabranch.limits import LimitReached
+from anabranch.settings import check, instance, share, whole
 
 __all__ = ["SMC", "SMCState", "Sweep"]
 
@@ -87,12 +88,8 @@ class SMC:
     proposal: StudentMixture | None = None
 
     def __post_init__(self) -> None:
-        if self.particles < 2:
-            raise ValueError(f"particles must be at least 2; got {self.particles}")
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must be between 0 and 1; got {self.share}")
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1; got {self.steps}")
+        proposal = instance(StudentMixture, "a StudentMixture").or_none()
+        check(self, particles=whole(2), share=share(zero=False, one=False), steps=whole(1), proposal=proposal)
 
     def start(self, target: Target, rng: np.random.Generator) -> SMCState:
         real = int((~target.discrete).sum())

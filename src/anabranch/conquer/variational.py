@@ -36,6 +36,7 @@ from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.limits import LimitReached
+from anabranch.settings import check, one_of, positive, whole
 
 __all__ = ["Variational", "VariationalState"]
 
@@ -107,14 +108,8 @@ class Variational:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.guide not in ("diagonal", "full", None):
-            raise ValueError(f"guide must be 'diagonal', 'full' or None; got {self.guide!r}")
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1; got {self.iterations}")
-        if self.batch < 4:
-            raise ValueError(f"batch must be at least 4 points; got {self.batch}")
-        if not self.rate > 0:
-            raise ValueError(f"rate must be positive; got {self.rate}")
+        guide = one_of("diagonal", "full").or_none()
+        check(self, guide=guide, iterations=whole(1), batch=whole(4), rate=positive())
 
     def start(self, target: Target, rng: np.random.Generator) -> VariationalState:
         """A narrow guide at the best point that points of the prior climb to."""

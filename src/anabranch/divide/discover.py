@@ -32,6 +32,7 @@ from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.simulate import Given
 from anabranch.divide.terms import base_support
+from anabranch.settings import whole
 
 __all__ = ["Proposals", "counts_of", "known_points", "neighbours", "propose"]
 
@@ -99,8 +100,7 @@ def neighbours(
     The other sites have the values of some of the points; without any, they are drawn from the prior. Where there are
     more than `most` such changes, as many are taken at random.
     """
-    if most < 1:
-        raise ValueError(f"most must be at least 1; got {most}")
+    most = whole(1)("most", most)
     fixed = _fixed(path)
     alone = [(site, entry, value) for site in fixed for entry, value in _near(site)]
     changes: list[tuple[Site, int, int, dict[Site, int]]] = [(*change, {}) for change in alone]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch import errors
+from anabranch import addresses, errors, settings
 from anabranch.divide.fork import Fork
 from anabranch.divide.frames import user_frame, where
 from anabranch.divide.path import Path
@@ -89,12 +89,10 @@ def find_paths(
         >>> division.paths[0].description, division.paths[0].prior_probability
         ('again0 = 0', 0.5)
     """
-    if not isinstance(seed, int | np.integer):
-        raise TypeError(f"seed must be an integer; got {type(seed).__name__}")
-    if executions < 1:
-        raise ValueError(f"executions must be at least 1; got {executions}")
+    executions, seed = settings.whole(1)("executions", executions), settings.seed()("seed", seed)
     division = divide(program, args, kwargs, split, max_sites)
     division.explore(executions, seed)
+    division.check_some_end()
     return division
 
 
@@ -106,6 +104,7 @@ def divide(
     max_sites: int = 10_000,
 ) -> Division:
     """A program of which nothing is known yet; the arguments are those of `find_paths`."""
+    _check_outside()
     if not callable(program):
         raise errors.OutsideProgram(
             f"program must be a function; got {type(program).__name__}",
@@ -113,13 +112,19 @@ def divide(
             remedy="Pass the function itself and its arguments, as in ab.infer(program, data): ab.infer(program(data)) "
             "runs it at once",
         )
-    if max_sites < 1:
-        raise ValueError(f"max_sites must be at least 1; got {max_sites}")
-    if isinstance(split, str):
-        split = (split,)
-    choice = dict(split) if isinstance(split, Mapping) else dict.fromkeys(split, True)
+    max_sites, choice = settings.whole(1)("max_sites", max_sites), settings.site_choice()("split", split)
     # Copies of the data: the user may go on to change it.
     return Division(Program(program, copied(args), copied(kwargs), choice, max_sites))
+
+
+def _check_outside() -> None:
+    if addresses.is_running():
+        raise errors.UnsupportedStatement(
+            "infer and find_paths cannot be called inside a program that is being divided itself",
+            where=where(user_frame()),
+            remedy="Make the statements of the inner program part of the outer one, or run the inner one before, and "
+            "give its answer to the outer one as an argument",
+        )
 
 
 class Division:
@@ -341,6 +346,10 @@ class Division:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
         if isinstance(fork.end, Recording):
             check_same(fork.end, record(self.program, fork.end.answers))
+
+    def check_some_end(self) -> None:
+        """Raise `EndlessProgram` if every execution so far had more than `max_sites` sites."""
+        self._tree.check_some_end()
 
     def _check_observations(self) -> None:
         """An observation outside its support on one path may be meant; on every path it is a fault."""

@@ -21,6 +21,8 @@ from anabranch.divide.recording import Decision, Program, Recording
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.show import counted
 from anabranch.divide.terms import support_text
+from anabranch.settings import seed as any_seed
+from anabranch.settings import whole
 
 __all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
 
@@ -361,9 +363,7 @@ class Path:
         Draws have weights, `log_weights`: all the same unless the probability of a fixed value depends on the draw.
         There may be fewer than `n` where the guards are rarely met, or where so many `attempts` are made.
         """
-        if n < 1:
-            raise ValueError(f"n must be at least 1; got {n}")
-        return draw_within(self, n, seed, attempts)
+        return draw_within(self, whole(1)("n", n), any_seed()("seed", seed), attempts)
 
     # Crossing to another process --------------------------------------------------------------------------------
 

@@ -43,13 +43,21 @@ from anabranch.divide.terms import (
     show_value,
     unwrapped,
 )
+from anabranch.divide.watchdog import Watch
 from anabranch.limits import checkpoint
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
 # NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
 _ONE_AT_A_TIME = threading.RLock()
-_QUESTIONS_PER_SITE, _FEWEST_QUESTIONS = 100, 5_000
+_TURN = 0.2
+"""Seconds between two looks at the limits, while another recording is waited for."""
+_OPEN, _KNOWN = (0.5, 1_000), (50.0, 5_000)
+"""Questions since the last site, for each of `max_sites`, and at least, after which a program is endless.
+
+One whose answer becomes a guard is recorded, and the longer the recording, the longer it takes: 5,000 take two or three
+seconds. One whose answer is known takes some ten microseconds, and a simulator may ask many.
+"""
 
 
 _NO_KEY = np.zeros(2, np.uint32)
@@ -93,7 +101,8 @@ class LeavesJax(BaseException):
 
 
 class TooManySites(BaseException):
-    """The path has more sites than the bound. Not an `Exception`: the program must not catch it."""
+    """The path has more sites than the bound; its arguments are name and place of the one too many. Not an
+    `Exception`: the program must not catch it."""
 
 
 class Oracle(Protocol):
@@ -127,7 +136,8 @@ class Recorder(Messenger):
         }
         self._seen: dict[str, str] = {}
         self._validates = False
-        self._questions = 0  # since the last site
+        self._questions = {_OPEN: 0, _KNOWN: 0}  # since the last site
+        self._watch = Watch()
         self._interruption: BaseException | None = None
         self._open = 0  # the sites that are not fixed, as bits
         self._askable = 0  # the discrete sites with an assigned value that nothing was asked about so far, as bits
@@ -135,10 +145,10 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with _ONE_AT_A_TIME, self._own_validation(), recording.trace.current(), self._explained(program), self:
+        with _turn(), self._own_validation(), recording.trace.current(), self._explained(program), self:
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
-            recording.result = program.function(*args, **kwargs)
+            recording.result = self._watch.run(program.function, *args, **kwargs)
             if self._interruption is not None:
                 raise self._interruption  # the program caught it
         return recording
@@ -186,7 +196,7 @@ class Recorder(Messenger):
     def process_message(self, msg: dict[str, Any]) -> None:
         handler = self._handlers.get(msg["type"])
         if handler is not None:
-            with self._not_to_be_caught():
+            with self._not_to_be_caught(), self._watch:
                 handler(msg)
             msg["stop"] = True
 
@@ -259,9 +269,9 @@ class Recorder(Messenger):
         self, name: str, distribution: Any, known: forms.Described | None, place: str, scale: Any
     ) -> PathTracer:
         recording = self.recording
-        index, self._questions = len(recording.sites), 0
+        index, self._questions = len(recording.sites), dict.fromkeys(self._questions, 0)
         if index >= self.program.max_sites:
-            raise TooManySites
+            raise TooManySites(name, place)
         if is_taken_out(distribution):
             _check_taken_out(distribution, name, place)
             known = None  # the form of a masked distribution is that of an observation
@@ -282,8 +292,11 @@ class Recorder(Messenger):
                 self._askable |= 1 << index
         elif self.program.split.get(name):
             if not discrete:
-                raise ValueError(
-                    f"split: site {name!r} ({place}) is continuous; only a discrete site has values to split on"
+                raise errors.BadSetting(
+                    "split names it, and it is continuous; only a discrete site has values to split on",
+                    site=name,
+                    where=place,
+                    remedy="Leave it out of split",
                 )
             self._fix(site)
         return value
@@ -318,20 +331,21 @@ class Recorder(Messenger):
 
     def asked(self, tracer: PathTracer) -> None:
         """A known value was used as a concrete one: the sites behind it decide the path."""
-        self._bound_questions()
+        self._watch.progressed()
+        self._count_question(_KNOWN)
         if tracer.sites & self._askable:
             self.recording.asked.update(site.index for site in self._sites_in(tracer.sites & self._askable))
             self._askable &= ~tracer.sites
 
     def decide(self, tracer: PathTracer) -> np.ndarray:
-        with self._not_to_be_caught():
+        with self._not_to_be_caught(), self._watch:
             return self._decided(tracer)
 
     def _decided(self, tracer: PathTracer) -> np.ndarray:
-        self._bound_questions()
         for site in self._to_split(tracer):
             self._fix(site)
         open_sites = list(self._sites_in(tracer.sites & self._open))
+        self._count_question(_OPEN if open_sites else _KNOWN)
         if not open_sites:
             return self._settled(tracer)
         frame = user_frame()
@@ -378,16 +392,17 @@ class Recorder(Messenger):
         evaluate(graph.schedule([tracer.node], env), env)
         return env[tracer.node][0]
 
-    def _bound_questions(self) -> None:
+    def _count_question(self, kind: tuple[float, int]) -> None:
         """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
         checkpoint()
-        self._questions += 1
-        if self._questions > max(_FEWEST_QUESTIONS, _QUESTIONS_PER_SITE * self.program.max_sites):
-            raise errors.EndlessProgram(
-                f"{self._questions} questions were asked since the last site was drawn",
+        self._questions[kind] += 1
+        if self._questions[kind] > max(kind[0] * self.program.max_sites, kind[1]):
+            self._interruption = errors.EndlessProgram(
+                f"{self._questions[kind]:,} questions were asked since the last site was drawn",
                 where=where(user_frame()),
-                remedy="Make the loop end, or raise max_sites",
+                remedy="Make the loop end, or raise max_sites, by which the questions are bounded, too",
             )
+            raise self._interruption
 
     def _sites_in(self, bits: int) -> Iterator[Site]:
         while bits:
@@ -419,6 +434,17 @@ def _check_taken_out(distribution: Any, name: str, place: str) -> None:
             where=place,
             remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
         )
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until no other thread records, unless a limit of the run is reached before."""
+    while not _ONE_AT_A_TIME.acquire(timeout=_TURN):
+        checkpoint()
+    try:
+        yield
+    finally:
+        _ONE_AT_A_TIME.release()
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.settings import whole
+
 __all__ = ["Ending", "counted", "draw_tree"]
 
 
@@ -30,8 +32,7 @@ class _Branch:
 
 def draw_tree(title: str, endings: Iterable[Ending], limit: int) -> str:
     """One line per decision, indented; the `limit` most probable endings, and how many were left out where."""
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1; got {limit}")
+    limit = whole(1)("limit", limit)
     root = _Branch()
     for rank, ending in enumerate(sorted(endings, key=lambda ending: -ending.probability)):
         way = [root]

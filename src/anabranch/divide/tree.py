@@ -17,6 +17,7 @@ import numpy as np
 from jax.tree_util import tree_leaves
 from scipy.special import logsumexp
 
+from anabranch import errors
 from anabranch.divide.fork import Fork, Question
 from anabranch.divide.graph import Node, evaluate, with_batch_axis
 from anabranch.divide.internals import as_input
@@ -35,6 +36,8 @@ logger = logging.getLogger("anabranch")
 
 _RUNS_TO_MEASURE, _SLOW = 5, 0.5
 """Executions, or seconds of one, after which it is said how long the interpreter takes."""
+_IN_VAIN = 200_000
+"""Sites of runs that all had too many, after which no more are tried: half a minute in the interpreter."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Tree:
         self.runs = 0  # of the program's Python
         self.departure: Departure | None = None
         """Where the program left JAX, if it did."""
+        self.ends = self.overruns = 0  # runs that ended, and that had too many sites
+        self._beyond = "", ""  # name and place of the last site that was one too many
         self._said_why = False
 
     def send(self, n: int, seed: int, given: Given | None = None, count: bool = True) -> list[Arrival]:
@@ -151,15 +156,35 @@ class Tree:
         recorder = Recorder(self.program, scout)
         try:
             scout.fork.end = scout.lead(recorder)
+            self.ends += 1
             self.on_end(scout.fork)
         except LeavesJax as left:
             scout.fork.interpreted = True
             self._say_why_interpreted(left)
-        except TooManySites:
+        except TooManySites as beyond:
             scout.fork.remainder = True
+            self._overran(*beyond.args)
         for place, site, members in scout.site_questions:
             _add_shares(place, site, members, count)
         return scout.stopped or (scout.fork, scout.batch)
+
+    def _overran(self, site: str, place: str) -> None:
+        """Count a run with too many sites; there must be others, if there were many."""
+        self.overruns += 1
+        self._beyond = site, place
+        if self.overruns * self.program.max_sites >= _IN_VAIN:
+            self.check_some_end()
+
+    def check_some_end(self) -> None:
+        """Raise `EndlessProgram` if every run so far had too many sites."""
+        if self.overruns and not self.ends:
+            raise errors.EndlessProgram(
+                f"every execution of {self.program.name} came here after {self.program.max_sites:,} sites, as many as "
+                "max_sites allows",
+                site=self._beyond[0],
+                where=self._beyond[1],
+                remedy="Make the loop or the recursion that draws it end with some probability, or raise max_sites",
+            )
 
     def _say_why_interpreted(self, left: LeavesJax) -> None:
         """Keep why; it is said once it is known how long an execution takes."""
@@ -202,8 +227,9 @@ class Tree:
             self.runs += 1
             try:
                 execution = interpret(self.program, _prior_or_given(member, given))
-            except TooManySites:
+            except TooManySites as beyond:
                 execution = None
+                self._overran(*beyond.args)
             signature = execution.signature if execution else "remainder"
             child = fork.child(signature, None)
             child.visits += 1 if count else 0
@@ -211,6 +237,7 @@ class Tree:
                 child.remainder = True
             elif child.end is None:
                 child.end = execution
+                self.ends += 1
                 self.on_end(child)
             yield Arrival(child, member, execution)
         self._say_how_slow(at_last=True)

@@ -20,7 +20,8 @@ import numpy as np
 from anabranch.engines.mean_field import MeanField
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.traces import Traces
-from anabranch.engines.variational import check_fit, weigh
+from anabranch.engines.variational import FIT, weigh
+from anabranch.settings import check, share
 
 __all__ = ["BBVI"]
 
@@ -56,9 +57,7 @@ class BBVI(Sampler):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_fit(self.fit, self.batch, self.rate)
-        if not 0 < self.from_prior < 1:
-            raise ValueError(f"from_prior must be a share, above 0 and below 1; got {self.from_prior}")
+        check(self, **FIT, from_prior=share(zero=False, one=False))
 
     def sample(self, session: Session) -> None:
         guide = self.fitted(session)

@@ -19,8 +19,12 @@ from anabranch.divide.simulate import Given
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session, recordings_of
 from anabranch.engines.traces import Traces
+from anabranch.settings import check, function, whole
 
-__all__ = ["ImportanceSampling"]
+__all__ = ["GUIDE", "ImportanceSampling"]
+
+GUIDE = function("with the arguments of the program")
+"""What a guide must be."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,7 @@ class ImportanceSampling(Sampler):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch must be at least 1; got {self.batch}")
-        if self.guide is not None and not callable(self.guide):
-            raise TypeError(f"guide must be a function with the arguments of the program; got {self.guide!r}")
+        check(self, guide=GUIDE.or_none(), batch=whole(1))
 
     def sample(self, session: Session) -> None:
         runner, collection = session.runner, session.collection

@@ -20,10 +20,11 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.engines.jump import Jump
-from anabranch.engines.markov import Chains, check_chains, starting_points
+from anabranch.engines.markov import CHAINS, Chains, starting_points
 from anabranch.engines.moves import Move
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.single_site import Scales, single_site_step
+from anabranch.settings import check, several, whole
 
 __all__ = ["InvolutiveMH", "Move"]
 
@@ -75,13 +76,8 @@ class InvolutiveMH(Sampler):
     carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_chains(self.chains, self.warmup)
-        moves = (self.moves,) if isinstance(self.moves, Move) else tuple(self.moves)
-        if not moves or not all(isinstance(move, Move) for move in moves):
-            raise TypeError(f"moves must be one or several Move(proposal, involution); got {self.moves!r}")
-        if self.between < 0:
-            raise ValueError(f"between must not be negative; got {self.between}")
-        object.__setattr__(self, "moves", moves)
+        moves = several(Move, "one or several Move(proposal, involution)")
+        check(self, moves=moves, **CHAINS, between=whole())
 
     def sample(self, session: Session) -> None:
         runner, rng = session.runner, session.rng

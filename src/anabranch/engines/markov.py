@@ -11,8 +11,9 @@ from anabranch import errors
 from anabranch.conquer.chains import chain_ess, split_r_hat
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces
+from anabranch.settings import share, whole
 
-__all__ = ["Chains", "Walked", "accepted", "check_chains", "starting_points"]
+__all__ = ["CHAINS", "Chains", "Walked", "accepted", "starting_points"]
 
 _ATTEMPTS = 50
 _KEPT = 40_000
@@ -20,12 +21,8 @@ _NOTED = 4_000
 """Visits of chains that are remembered, at most."""
 
 
-def check_chains(chains: int, warmup: float) -> None:
-    """Refuse numbers with which no chain could run."""
-    if chains < 1:
-        raise ValueError(f"chains must be at least 1; got {chains}")
-    if not 0 <= warmup < 1:
-        raise ValueError(f"warmup must be a share, from 0 to below 1; got {warmup}")
+CHAINS = {"chains": whole(1), "warmup": share(one=False)}
+"""What the number of chains must be, and the share of the budget that warms them up."""
 
 
 def starting_points(session: Session, n: int) -> Traces:

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from anabranch.combine import Posterior
 from anabranch.engines.centred import centred_posterior
-from anabranch.engines.markov import Chains, check_chains, starting_points
+from anabranch.engines.markov import CHAINS, Chains, starting_points
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.walk import Walk
+from anabranch.settings import check, share
 
 __all__ = ["LightweightMH", "RandomWalkMH"]
 
@@ -43,7 +44,7 @@ class LightweightMH(Sampler):
     carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_chains(self.chains, self.warmup)
+        check(self, **CHAINS)
 
     def sample(self, session: Session) -> None:
         run_chains(session, self.chains, self.warmup, local_share=0.0)
@@ -78,11 +79,7 @@ class RandomWalkMH(Sampler):
     carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_chains(self.chains, self.warmup)
-        if not 0 <= self.local_share <= 1:
-            raise ValueError(f"local_share must be between 0 and 1; got {self.local_share}")
-        if not 0 <= self.importance_samples < 1:
-            raise ValueError(f"importance_samples must be a share, from 0 to below 1; got {self.importance_samples}")
+        check(self, **CHAINS, local_share=share(), importance_samples=share(one=False))
 
     def sample(self, session: Session) -> None:
         run_chains(session, self.chains, self.warmup, self.local_share, until=1 - self.importance_samples)

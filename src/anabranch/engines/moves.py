@@ -36,6 +36,7 @@ from anabranch.divide.terms import base_support
 from anabranch.divide.tree import Arrival, Tree
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
+from anabranch.settings import check, function, instance, positive
 
 __all__ = ["Kernel", "Move"]
 
@@ -63,11 +64,7 @@ class Move:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        for role in ("proposal", "involution"):
-            if not callable(getattr(self, role)):
-                raise TypeError(f"{role} must be a function; got {getattr(self, role)!r}")
-        if not (np.isfinite(self.weight) and self.weight > 0):
-            raise ValueError(f"weight must be a positive number; got {self.weight!r}")
+        check(self, proposal=function(), involution=function(), name=instance(str, "a text"), weight=positive())
         if not self.name:
             object.__setattr__(self, "name", getattr(self.involution, "__name__", type(self.involution).__name__))
 

@@ -20,13 +20,14 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide import Division
 from anabranch.divide.simulate import Given
-from anabranch.engines.markov import Chains, accepted, check_chains
+from anabranch.engines.markov import CHAINS, Chains, accepted
 from anabranch.engines.particles import Filter, Swept, check_observations, picked
-from anabranch.engines.resampling import check_scheme
+from anabranch.engines.resampling import SCHEME
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.single_site import Scales, log_acceptance, propose
 from anabranch.engines.traces import Traces
+from anabranch.settings import check, flag, names, share, whole
 
 __all__ = ["IPMCMC", "PIMH", "PMMH", "ParticleGibbs"]
 
@@ -47,10 +48,7 @@ class _ParticleChains(Sampler):
     sequential: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.particles < 2:
-            raise ValueError(f"particles must be at least 2; got {self.particles}")
-        check_chains(self.chains, self.warmup)
-        check_scheme(self.resampling, self.threshold)
+        check(self, particles=whole(2), **CHAINS, **SCHEME)
 
     def check(self, division: Division) -> None:
         check_observations(type(self).__name__, division)
@@ -147,6 +145,10 @@ class ParticleGibbs(_ParticleChains):
 
     ancestor_sampling: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, ancestor_sampling=flag())
+
     def sample(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
         chains = Chains(session, state, self.warmup, self.particles)
@@ -193,10 +195,9 @@ class IPMCMC(_ParticleChains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.conditional < self.nodes:
-            raise ValueError(
-                f"conditional must be at least 1 and below nodes; got {self.conditional} of {self.nodes} nodes"
-            )
+        check(self, nodes=whole(2))
+        words = f"a whole number, at least 1 and below nodes, which is {self.nodes}"
+        check(self, conditional=replace(whole(1, self.nodes - 1), words=words))
 
     def sample(self, session: Session) -> None:
         pools, free = self.chains, self.nodes - self.conditional
@@ -272,10 +273,7 @@ class PMMH(_ParticleChains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.parameters, str):
-            raise TypeError(f"parameters must be a list of names; write [{self.parameters!r}]")
-        if not 0 <= self.local_share <= 1:
-            raise ValueError(f"local_share must be between 0 and 1; got {self.local_share}")
+        check(self, parameters=names().or_none(), local_share=share())
 
     def check(self, division: Division) -> None:
         super().check(division)

@@ -21,6 +21,7 @@ from anabranch import errors
 from anabranch.divide import Division
 from anabranch.divide.terms import unwrapped
 from anabranch.engines.sampler import Sampler, Session, recordings_of
+from anabranch.settings import check, finite, whole
 
 __all__ = ["Rejection"]
 
@@ -51,10 +52,7 @@ class Rejection(Sampler):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch must be at least 1; got {self.batch}")
-        if self.log_bound is not None and not np.isfinite(self.log_bound):
-            raise ValueError(f"log_bound must be a finite number; got {self.log_bound}")
+        check(self, log_bound=finite().or_none(), batch=whole(1))
 
     def check(self, division: Division) -> None:
         if self.log_bound is not None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["SCHEMES", "check_scheme", "effective_sizes", "resampled"]
+from anabranch.settings import one_of, share
+
+__all__ = ["SCHEME", "SCHEMES", "effective_sizes", "resampled"]
 
 SCHEMES = ("multinomial", "stratified", "systematic")
 
 
-def check_scheme(resampling: str, threshold: float) -> None:
-    """Refuse a scheme that does not exist, and a threshold that is no share."""
-    if resampling not in SCHEMES:
-        raise ValueError(f"resampling must be one of {', '.join(SCHEMES)}; got {resampling!r}")
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold must be a share of the particles, between 0 and 1; got {threshold}")
+SCHEME = {"resampling": one_of(*SCHEMES), "threshold": share()}
+"""What the settings of resampling must be."""
 
 
 def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) -> np.ndarray:

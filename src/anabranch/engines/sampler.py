@@ -160,6 +160,7 @@ class Sampler(ABC):
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Infer, until a limit is reached."""
         division.explore(self.executions, seed)
+        division.check_some_end()
         self.check_program(division)
         for _ in range(_RESTARTS):
             session = Session(self, division.sequential() if self.sequential else division, limits, seed, progress)

@@ -9,8 +9,9 @@ import numpy as np
 
 from anabranch.divide import Division
 from anabranch.engines.particles import Filter, check_observations
-from anabranch.engines.resampling import check_scheme
+from anabranch.engines.resampling import SCHEME
 from anabranch.engines.sampler import Sampler, Session
+from anabranch.settings import check, whole
 
 __all__ = ["SMC"]
 
@@ -50,9 +51,7 @@ class SMC(Sampler):
     fewest: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
-        if self.particles < 1:
-            raise ValueError(f"particles must be at least 1; got {self.particles}")
-        check_scheme(self.resampling, self.threshold)
+        check(self, particles=whole(1), **SCHEME)
 
     def check(self, division: Division) -> None:
         check_observations("SMC", division)

@@ -17,13 +17,14 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide import Division, find_paths
 from anabranch.divide.division import Restarted
-from anabranch.engines.importance import guided
+from anabranch.engines.importance import GUIDE, guided
 from anabranch.engines.parametrised import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth
 from anabranch.engines.sampler import Sampler, Session
-from anabranch.engines.variational import Adam, bounded, check_fit, spread, weigh
+from anabranch.engines.variational import FIT, Adam, bounded, spread, weigh
 from anabranch.limits import Limits
 from anabranch.report.progress import make_progress
+from anabranch.settings import check, one_of
 
 __all__ = ["SVI"]
 
@@ -65,11 +66,7 @@ class SVI(Sampler):
     weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_fit(self.fit, self.batch, self.rate)
-        if not callable(self.guide):
-            raise TypeError(f"guide must be a function with the arguments of the program; got {self.guide!r}")
-        if self.estimator not in ("score", "pathwise"):
-            raise ValueError(f"estimator must be 'score' or 'pathwise'; got {self.estimator!r}")
+        check(self, guide=GUIDE, **FIT, estimator=one_of("score", "pathwise"))
 
     def check(self, division: Division) -> None:
         guide = ParametrisedGuide(self.guide, division.program, seed=0)

@@ -26,8 +26,9 @@ import numpy as np
 
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces
+from anabranch.settings import positive, share, whole
 
-__all__ = ["Adam", "bounded", "centred", "check_fit", "spread", "weigh"]
+__all__ = ["FIT", "Adam", "bounded", "centred", "spread", "weigh"]
 
 _DEPTH, _SPREADS = 50.0, 10.0
 """How far f may be below its highest value: so many nats, or so many times as far as its median, if that is more."""
@@ -35,14 +36,8 @@ _DRAWS = 2_000
 _TINY = 1e-12
 
 
-def check_fit(fit: float, batch: int, rate: float) -> None:
-    """Refuse settings with which no guide could be fitted."""
-    if not 0 < fit < 1:
-        raise ValueError(f"fit must be a share of the budget, above 0 and below 1; got {fit}")
-    if batch < 10:
-        raise ValueError(f"batch must be at least 10 executions; got {batch}")
-    if not 0 < rate < np.inf:
-        raise ValueError(f"rate must be positive; got {rate}")
+FIT = {"fit": share(zero=False, one=False), "batch": whole(10), "rate": positive()}
+"""What the settings must be with which a guide is fitted."""
 
 
 def bounded(f: np.ndarray) -> np.ndarray | None:

@@ -1,0 +1,263 @@
+"""What a setting may be, in one place and with one kind of message.
+
+A rule is what a setting must be. It gives the value back in its plain form (an `int`, a `float`, a `bool`), or raises
+`BadSetting` with one sentence: what the setting must be, and what was given.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anabranch.errors import BadSetting
+
+__all__ = [
+    "Rule", "check", "finite", "flag", "function", "functions", "instance", "names", "numeric", "one_of", "positive",
+    "seconds", "seed", "several", "share", "site_choice", "whole",
+]  # fmt: skip
+
+_LARGEST = 2**63 - 1
+_EXTREME = 1e100
+"""Numbers beyond it, or closer to zero than its inverse, count as it: their squares would be no numbers."""
+_SHOWN = 80
+
+
+class _Refused(Exception):
+    """A value that a rule does not take."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a setting must be, in words, and a function that gives the plain form of a value or raises `_Refused`."""
+
+    words: str
+    plain: Callable[[Any], Any]
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """The value in its plain form."""
+        try:
+            return self.plain(value)
+        except _Refused:
+            raise BadSetting(f"{name} must be {self.words}; got {_shown(value)}") from None
+
+    def or_none(self) -> Rule:
+        """The same, and None."""
+        return replace(
+            self, words=f"{self.words}, or None", plain=lambda given: None if given is None else self.plain(given)
+        )
+
+
+def check(settings: Any, **rules: Rule) -> None:
+    """Hold the fields of a frozen dataclass to these rules, and put their plain forms in their place.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Chains:
+        ...     number: int = 4
+        ...     def __post_init__(self) -> None:
+        ...         check(self, number=whole(2))
+        >>> Chains(np.int64(3))
+        Chains(number=3)
+        >>> Chains("3")
+        Traceback (most recent call last):
+        anabranch.errors.BadSetting: number must be a whole number, at least 2; got '3'.
+    """
+    for name, rule in rules.items():
+        object.__setattr__(settings, name, rule(name, getattr(settings, name)))
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+def whole(least: int = 0, most: float = _LARGEST) -> Rule:
+    """A whole number, not a boolean; by default one that 64 bits can hold."""
+
+    def plain(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+            raise _Refused
+        return int(value)
+
+    return Rule(f"a whole number, at least {least}" + (f" and at most {most}" if most != _LARGEST else ""), plain)
+
+
+def seed() -> Rule:
+    """A whole number of any size, not negative."""
+    return replace(whole(0, math.inf), words="a whole number, at least 0")
+
+
+def finite(least: float = -math.inf) -> Rule:
+    """A number that is neither infinite nor NaN."""
+
+    def plain(value: Any) -> float:
+        number = _number(value)
+        if not (math.isfinite(number) and number >= least):
+            raise _Refused
+        return min(max(number, -_EXTREME), _EXTREME)
+
+    return Rule("a finite number" + (f", at least {least:g}" if least > -math.inf else ""), plain)
+
+
+def positive() -> Rule:
+    """A number above zero."""
+
+    def plain(value: Any) -> float:
+        number = _number(value)
+        if not 0 < number < math.inf:
+            raise _Refused
+        return min(max(number, 1 / _EXTREME), _EXTREME)
+
+    return Rule("a positive number", plain)
+
+
+def seconds() -> Rule:
+    """A time, or None; an infinite one is no limit, and becomes None."""
+    rule = positive().or_none()
+    return replace(rule, plain=lambda value: None if _is_infinite(value) else rule.plain(value))
+
+
+def share(*, zero: bool = True, one: bool = True) -> Rule:
+    """A number between 0 and 1, with or without the two."""
+
+    def plain(value: Any) -> float:
+        number = _number(value)
+        if not (0 <= number <= 1 and (zero or number > 0) and (one or number < 1)):
+            raise _Refused
+        return number
+
+    return Rule(f"a share, {'from' if zero else 'above'} 0 {'to 1' if one else 'and below 1'}", plain)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _Refused
+    try:
+        return float(value)
+    except OverflowError:
+        raise _Refused from None
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and value == math.inf
+
+
+# Other kinds ----------------------------------------------------------------------------------------------------------
+
+
+def flag() -> Rule:
+    """True or False."""
+
+    def plain(value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise _Refused
+        return bool(value)
+
+    return Rule("True or False", plain)
+
+
+def one_of(*choices: str) -> Rule:
+    """One of some words."""
+    return _that(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
+
+
+def function(of: str = "") -> Rule:
+    """What can be called."""
+    return _that(f"a function {of}".rstrip(), callable)
+
+
+def functions(*needed: str, example: str) -> Rule:
+    """An object with these functions; not its class."""
+
+    def fits(value: Any) -> bool:
+        return not isinstance(value, type) and all(callable(getattr(value, each, None)) for each in needed)
+
+    return _that(f"an object with {', '.join(needed)}, such as {example}", fits)
+
+
+def instance(kind: type | tuple[type, ...], words: str) -> Rule:
+    """An instance of a class."""
+    return _that(words, lambda value: isinstance(value, kind))
+
+
+def numeric() -> Rule:
+    """An array of finite numbers, or what NumPy makes one of."""
+
+    def plain(value: Any) -> np.ndarray:
+        try:
+            array = np.asarray(value)
+        except Exception:
+            raise _Refused from None
+        if array.dtype.kind not in "iuf" or not array.ndim or not np.isfinite(array).all():
+            raise _Refused
+        return array.astype(np.float64)
+
+    return Rule("an array of finite numbers", plain)
+
+
+def names() -> Rule:
+    """Several names of sites."""
+
+    def plain(value: Any) -> tuple[str, ...]:
+        given = _items(value)
+        if not all(isinstance(each, str) for each in given):
+            raise _Refused
+        return given
+
+    return Rule("a list of names", plain)
+
+
+def several(kind: type, words: str) -> Rule:
+    """One or several instances of a class."""
+
+    def plain(value: Any) -> tuple[Any, ...]:
+        given = (value,) if isinstance(value, kind) else _items(value)
+        if not given or not all(isinstance(each, kind) for each in given):
+            raise _Refused
+        return given
+
+    return Rule(words, plain)
+
+
+def site_choice() -> Rule:
+    """Names of sites, each with True or False; names alone stand for True."""
+
+    def plain(value: Any) -> dict[str, bool]:
+        if isinstance(value, Mapping):
+            return {each: flag().plain(value[each]) for each in names().plain(tuple(value))}
+        return dict.fromkeys((value,) if isinstance(value, str) else names().plain(value), True)
+
+    return Rule("a list of names of sites, or a mapping from such names to True or False", plain)
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    """The items of a list or another collection; a text and a mapping are none."""
+    if isinstance(value, str | bytes | Mapping):
+        raise _Refused
+    try:
+        return tuple(value)
+    except TypeError:
+        raise _Refused from None
+
+
+def _that(words: str, fits: Callable[[Any], bool]) -> Rule:
+    def plain(value: Any) -> Any:
+        if not fits(value):
+            raise _Refused
+        return value
+
+    return Rule(words, plain)
+
+
+def _shown(value: Any) -> str:
+    """What was given, in few words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}: write {value.__name__}()"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a number of thousands of digits, an object of the user's
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
