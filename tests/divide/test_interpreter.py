@@ -21,6 +21,7 @@ from anabranch.divide import forms
 from anabranch.divide.interpret import interpret, replay
 from anabranch.divide.recording import Pace
 from anabranch.divide.remedies import GENERAL, duration, hours_warning, remedy, remedy_of_branch
+from anabranch.divide.terms import unwrapped
 from anabranch.limits import LimitReached, Limits, enforced
 from helpers import agrees_with_numpyro, interpreted
 
@@ -149,7 +150,8 @@ def test_a_site_and_an_observation_of_each_form(label):
     def program():
         x = ab.sample("x", N01)
         float(x)
-        v = ab.sample("v", DISTRIBUTIONS[label](x))
+        # A latent site cannot be masked: its prior would be gone.
+        v = ab.sample("v", unwrapped(DISTRIBUTIONS[label](x), dist.MaskedDistribution))
         ab.observe("w", DISTRIBUTIONS[label](x), 1 * v)
         return v
 
