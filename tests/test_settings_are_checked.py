@@ -96,7 +96,9 @@ def is_plain(kind, name, kept, given):
 
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.complex_numbers()))
-@pytest.mark.parametrize("rule", [whole(1), finite(0), positive(), share(), share(zero=False, one=False)], ids=str)
+@pytest.mark.parametrize(
+    "rule", [whole(1), finite(0), positive(), share(), share(zero=False, one=False)], ids=lambda rule: rule.words
+)
 def test_rules_give_numbers_or_refuse(rule, value):
     try:
         number = rule("it", value)

@@ -61,6 +61,8 @@ _SPENT, _LEAST = 0.01, 500
 """The share of the budget that is not worth another round, and evaluations below which an allocation is not."""
 _SKETCH, _SKETCH_BELOW = 16, 1_000
 """Prior draws of a sketch, and evaluations for each path below which one is made in case that nothing better comes."""
+_FEW_VISITED, _MANY_VISITED = 5, 30
+"""Paths visited from which on the largest likelihood, or their own evidence, says what the others may have."""
 _DOUBTED = 0.1
 """Possible mass of a path that its diagnostics do not vouch for, relative to the tolerance, from which on it gets
 another visit."""
@@ -84,6 +86,7 @@ class Search:
         self.ledger = Ledger()
         self.executions = 0
         self.rounds = self.looked = self.idle = 0
+        self.cut_short = True  # unless it comes to an end by itself
         self.history = History()
         self.gains: list[float] = []  # by how much each first look raised log Ẑ
         self.unseen: dict[Entry, float] = {}  # at the end: the paths not visited, and what they may have
@@ -113,6 +116,7 @@ class Search:
                 return reason
             chosen = self.choose()
             if not chosen:
+                self.cut_short = False
                 given_up = ", was given up" if any(entry.gave_up for entry in self.ledger) else ""
                 return f"Nothing was left to do: every path found is solved exactly{given_up} or has no mass."
             before = self.ledger.evaluations
@@ -122,7 +126,7 @@ class Search:
             self.discover([task.entry for task in chosen])
             self.rounds += 1
             self.show()
-            if reason := self.spent() or self.is_settled():
+            if not self.spent() and (reason := self.is_settled()):
                 return reason
 
     def spent(self) -> str:
@@ -473,6 +477,7 @@ class Search:
         # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
         if self.evidence().weight_sds.max() > tolerance or self.finds_more():
             return ""
+        self.cut_short = False
         error = self.evidence().log_evidence_sd
         if error is not None and error > tolerance:
             return (
@@ -537,16 +542,17 @@ class Search:
     def not_looked_at(self) -> dict[Entry, float]:
         """The paths that a limit kept from their first visit, each with the log evidence that it may have.
 
-        Nothing is known of their likelihood, or what a sketch says. The mean likelihoods of the paths visited say how
-        it varies: theirs may be as far above the best of those as that is above the middle.
+        Nothing is known of their likelihood, or what a sketch says. The mean likelihoods of the other paths say how it
+        varies: theirs may be as far above the best of those as that is above the middle; but once a few paths were
+        climbed, no further above the largest likelihood than where paths are looked for at all.
         """
-        means = np.array([each.log_mean_likelihood for each in self.ledger if each.visits])
-        means = means[np.isfinite(means)]
-        if len(means) > 1:
-            best = float(2 * means.max() - np.median(means))
-        else:
-            best = max((each.target.best_likelihood for each in self.ledger), default=0.0) + MARGIN
-        waiting = set(self.to_look_at())
+        visited = sum(entry.visits > 0 for entry in self.ledger)
+        means = np.array([each.log_mean_likelihood for each in self.ledger])
+        means, largest = means[np.isfinite(means)], max(each.target.best_likelihood for each in self.ledger)
+        best = float(2 * means.max() - np.median(means)) if len(means) > 1 else largest + MARGIN
+        best = min(best, largest + MARGIN) if visited >= _FEW_VISITED else best
+        # Of many visited, the last stand for the rest (`combine.evidence.missing`).
+        waiting = set(self.to_look_at()) if self.cut_short and visited < _MANY_VISITED else set()
         unseen = [each for each in self.ledger if not each.visits and (each.estimate is not None or each in waiting)]
         return {entry: self.possible_unseen(entry, best) for entry in unseen}
 
