@@ -1,7 +1,7 @@
 """What runs spend of what they are allowed: `seconds` and `budget`, on programs of ten kinds.
 
-Each run is a process of its own, ended by a watchdog if it does not end by itself. The time is that of `ab.infer` alone,
-in a process that has compiled nothing before.
+Each run is a process of its own, ended by a watchdog if it does not end by itself. The time is that of `ab.infer`
+alone, in a process that has compiled nothing before.
 
     python benchmarks/limits.py                     all programs, seconds 2, 10, 30 and budgets 10⁴, 10⁵, 10⁶
     python benchmarks/limits.py --only smooth,endless --seconds 2

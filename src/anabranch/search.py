@@ -61,6 +61,8 @@ _SPENT, _LEAST = 0.01, 500
 """The share of the budget that is not worth another round, and evaluations below which an allocation is not."""
 _SKETCH, _SKETCH_BELOW = 16, 1_000
 """Prior draws of a sketch, and evaluations for each path below which one is made in case that nothing better comes."""
+_DRAWN = 100_000
+"""Evaluations that drawing what was summed out may take, when a path is done."""
 _FEW_VISITED, _MANY_VISITED = 5, 30
 """Paths visited from which on the largest likelihood, or their own evidence, says what the others may have."""
 _DOUBTED = 0.1
@@ -565,8 +567,9 @@ class Search:
     def posterior(self, stopped: str) -> Posterior:
         """What is known by now."""
         self.unseen = self.not_looked_at()
+        run = self.run(stopped)  # before what was summed out is drawn, which is no part of the inference
         solutions = [self.solution(entry, self.in_own_coordinates(entry)) for entry in self.ledger]
-        return Posterior(self.division.program, solutions, self.run(stopped))
+        return Posterior(self.division.program, solutions, run)
 
     def run(self, stopped: str) -> Run:
         """How the run went."""
@@ -614,7 +617,7 @@ class Search:
         if estimate is None or estimate.points.shape[1] == entry.path.dim:
             return estimate
         rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 3))
-        n = int(min(len(estimate.points), np.clip(_SPENT * self.limits.budget / entry.target.cost, 100, 4_000)))
+        n = int(min(len(estimate.points), np.clip(_DRAWN / entry.target.cost, 100, 4_000)))
         if n == 0:
             return replace(estimate, points=np.zeros((0, entry.path.dim)))
         weights = np.exp(estimate.log_weights)

@@ -50,9 +50,12 @@ def _of_doubt(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str
     if evidence.log_evidence is None or not np.isfinite(evidence.log_evidence):
         return
     doubted = sorted((each for each in solutions if each.doubt), key=lambda each: -each.log_possible)
-    logs = np.array([each.log_possible - evidence.log_evidence for each in doubted])
-    shares = np.exp(logs - np.logaddexp(0.0, logs))
-    matter = [(each, share) for each, share in zip(doubted, shares, strict=True) if share > MATTERS]
+    more = np.exp(np.minimum([each.log_possible - evidence.log_evidence for each in doubted], 700.0))
+    now = np.exp([each.log_evidence - evidence.log_evidence for each in doubted])
+    shares = more / (1 + np.maximum(more - now, 0.0))
+    matter = [
+        (each, share) for each, share, before in zip(doubted, shares, now, strict=True) if share - before > MATTERS
+    ]
     for solution, share in matter[:MOST_NAMED]:
         yield (
             f"Path ({solution.path.description}) may have up to {share:.2g} of the posterior: {solution.doubt}. "

@@ -220,7 +220,7 @@ class Recorder(Messenger):
         self._claim(name, place)
         known = forms.described(distribution)
         if not (self.recording.concrete and known is not None and forms.parameters_hold(known)):
-            check_parameters(distribution, name, place, self._validates)
+            self._check_parameters(distribution, name, place)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
             known = forms.described(distribution)
@@ -244,6 +244,15 @@ class Recorder(Messenger):
         else:
             value = self._latent(name, distribution, known, place, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)
+
+    def _check_parameters(self, distribution: Any, name: str, place: str) -> None:
+        """Refuse invalid parameters; where Python made plain numbers of random ones, the execution is impossible."""
+        try:
+            check_parameters(distribution, name, place, self._validates)
+        except errors.InvalidParameter as error:
+            if not self.recording.concrete:
+                raise
+            self.recording.invalid = error
 
     def _claim(self, name: str, place: str) -> None:
         """Take an address, once in an execution, and outside every transformation."""

@@ -226,6 +226,7 @@ class Recording:
         self.result: Any = None
         self.asked: set[int] = set()
         self.concrete = False
+        self.invalid: errors.InvalidParameter | None = None  # of an interpreted run, whose density is then no number
         """Whether every site has a value when it is met, as in a run of the interpreter."""
         self._statements: list[tuple[Site | Observation, int]] = []
         self._log_probs: dict[int, Any] = {}
@@ -310,6 +311,9 @@ class Recording:
         return log_priors, log_likelihoods
 
     def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: Together) -> None:
+        if self.invalid is not None:
+            slots[:] = np.nan
+            return
         for slot, statement in enumerate(statements):
             waiting = _term(statement)
             if waiting is not None and waiting[0].trusted:

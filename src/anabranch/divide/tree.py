@@ -116,7 +116,7 @@ class Tree:
         """Where the program left JAX, if it did."""
         self.ends = self.overruns = 0  # runs that ended, and that had too many sites
         self._beyond = "", ""  # name and place of the last site that was one too many
-        self._said_why = False
+        self._said_why = self._said_invalid = False
 
     def send(self, n: int, seed: int, given: Given | None = None, count: bool = True) -> list[Arrival]:
         """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities."""
@@ -155,9 +155,7 @@ class Tree:
         self.runs += 1
         recorder = Recorder(self.program, scout)
         try:
-            scout.fork.end = scout.lead(recorder)
-            self.ends += 1
-            self.on_end(scout.fork)
+            self._ended(scout.fork, scout.lead(recorder))
         except LeavesJax as left:
             scout.fork.interpreted = True
             self._say_why_interpreted(left)
@@ -167,6 +165,22 @@ class Tree:
         for place, site, members in scout.site_questions:
             _add_shares(place, site, members, count)
         return scout.stopped or (scout.fork, scout.batch)
+
+    def _ended(self, fork: Fork, end: Recording | Execution) -> None:
+        """Enter the end of a run; not at all where a limit comes before it is known to be a path."""
+        fork.end = end
+        try:
+            self.on_end(fork)
+        except LimitReached:
+            fork.end = None
+            raise
+        self.ends += 1
+
+    def _say_if_invalid(self, execution: Execution | None) -> None:
+        """Say once that an execution is impossible because Python computed an invalid parameter for it."""
+        if execution is not None and execution.recording.invalid is not None and not self._said_invalid:
+            self._said_invalid = True
+            logger.warning("%s Such executions count as impossible.", execution.recording.invalid)
 
     def _overran(self, site: str, place: str) -> None:
         """Count a run with too many sites; there must be others, if there were many."""
@@ -216,31 +230,33 @@ class Tree:
         known = _drawn_so_far(fork, batch)
         for row in range(len(batch)):
             self._say_how_slow(at_last=False)
-            try:
-                checkpoint()
-            except LimitReached:
-                fork.undone += len(batch) - row if count else 0
-                raise
             # Each execution is drawn by itself here, so each needs a stream of its own.
             member = batch.take(np.array([row]), stable_hash(fork.key, int(batch.members[row])))
             given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
-            self.runs += 1
             try:
-                execution = interpret(self.program, _prior_or_given(member, given))
-            except TooManySites as beyond:
-                execution = None
-                self._overran(*beyond.args)
-            signature = execution.signature if execution else "remainder"
-            child = fork.child(signature, None)
-            child.visits += 1 if count else 0
-            if execution is None:
-                child.remainder = True
-            elif child.end is None:
-                child.end = execution
-                self.ends += 1
-                self.on_end(child)
-            yield Arrival(child, member, execution)
+                yield self._interpreted(fork, member, given, count)
+            except LimitReached:
+                fork.undone += len(batch) - row if count else 0
+                raise
         self._say_how_slow(at_last=True)
+
+    def _interpreted(self, fork: Fork, member: Batch, given: dict[str, np.ndarray], count: bool) -> Arrival:
+        """One execution by the interpreter, from a fork on."""
+        checkpoint()
+        self.runs += 1
+        try:
+            execution = interpret(self.program, _prior_or_given(member, given))
+        except TooManySites as beyond:
+            execution = None
+            self._overran(*beyond.args)
+        self._say_if_invalid(execution)
+        child = fork.child(execution.signature if execution else "remainder", None)
+        if execution is None:
+            child.remainder = True
+        elif child.end is None:
+            self._ended(child, execution)
+        child.visits += 1 if count else 0
+        return Arrival(child, member, execution)
 
 
 class _Scout(Script):
