@@ -121,6 +121,11 @@ class EngineCannotRun(AnabranchError):
     the one that the message names, or leave the choice to `infer`."""
 
 
+class LimitTooSmall(AnabranchError):
+    """Raised when a limit ended a run before it had anything to say; give it more, or make the program cheaper as the
+    message says."""
+
+
 class UnknownName(AnabranchError, KeyError):
     """Raised when a posterior or a draw is asked for a name that it does not have; use one of those in the message, or
     `name in draw` where only some paths have it.

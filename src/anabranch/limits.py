@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "enforced"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "enforced", "time_limit"]
 
 
 class LimitReached(BaseException):
@@ -93,3 +93,9 @@ def checkpoint() -> None:
     limits = _enforced.get()
     if limits is not None:
         limits.check()
+
+
+def time_limit() -> Limits | None:
+    """The limits that are enforced here, if the time is one of them: only then may anything depend on the clock."""
+    limits = _enforced.get()
+    return limits if limits is not None and limits.seconds is not None else None

@@ -27,20 +27,22 @@ import numpy as np
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces
 
-__all__ = ["Adam", "bounded", "centred", "check_fit", "spread", "weigh"]
+__all__ = ["FEWEST", "Adam", "bounded", "centred", "check_fit", "spread", "weigh"]
 
 _DEPTH, _SPREADS = 50.0, 10.0
 """How far f may be below its highest value: so many nats, or so many times as far as its median, if that is more."""
 _DRAWS = 2_000
 _TINY = 1e-12
+FEWEST = 10
+"""Executions of a step of the fit, at least."""
 
 
 def check_fit(fit: float, batch: int, rate: float) -> None:
     """Refuse settings with which no guide could be fitted."""
     if not 0 < fit < 1:
         raise ValueError(f"fit must be a share of the budget, above 0 and below 1; got {fit}")
-    if batch < 10:
-        raise ValueError(f"batch must be at least 10 executions; got {batch}")
+    if batch < FEWEST:
+        raise ValueError(f"batch must be at least {FEWEST} executions; got {batch}")
     if not 0 < rate < np.inf:
         raise ValueError(f"rate must be positive; got {rate}")
 
@@ -81,11 +83,4 @@ class Adam:
 
 def weigh(session: Session, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:
     """Draw executions with their log weights into the collection, for as long as the session goes on."""
-    drawn = 0
-    while session.goes_on():
-        n = min(_DRAWS, session.left)
-        traces, log_weights = draw(n)
-        blocks = drawn + np.arange(n)
-        drawn += n
-        session.collection.count(blocks)
-        session.collection.add(traces, log_weights, blocks)
+    session.collect(_DRAWS, draw)
