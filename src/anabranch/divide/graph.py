@@ -20,7 +20,7 @@ from anabranch.limits import Limits, checkpoint, time_limit
 
 __all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", "with_batch_axis"]
 
-_FEW = 8
+_FEW = 2
 """Executions over which a step is applied first where the time is limited and it is not known how long one takes."""
 _LONGEST = 0.2
 """Seconds for which a step is applied at a time where the time is limited."""
@@ -149,7 +149,7 @@ def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
 def applied(step: Equation, values: Sequence[Any]) -> list[Any]:
     """What an equation makes of its inputs over a batch; some members at a time, where that keeps a limit."""
     limits, n = time_limit(), max((len(value) for value in values), default=1)
-    if limits is None or n <= _FEW:
+    if limits is None:
         return host.apply(step.primitive, step.params, values)
     return _in_pieces(step, values, n, limits)
 

@@ -20,7 +20,7 @@ import numpy as np
 from anabranch.engines.mean_field import MeanField
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.traces import Traces
-from anabranch.engines.variational import FEWEST, check_fit, weigh
+from anabranch.engines.variational import FEWEST, batch_size, check_fit, weigh
 from anabranch.pace import Pace
 
 __all__ = ["BBVI"]
@@ -71,7 +71,7 @@ class BBVI(Sampler):
         with session.until(self.fit):
             while session.progressed < self.fit and session.goes_on():
                 rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
-                n = min(max(pace.size(self.batch), FEWEST), session.left)
+                n = batch_size(session, self.batch, self.fit, pace)
                 with pace.measured(n):
                     population = guide.execute(runner, n, self.from_prior, session.rng)
                     guide.climb(population, rate)

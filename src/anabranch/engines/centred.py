@@ -94,6 +94,7 @@ class _Around:
         """So many more, less a rest that is too small for every centre, unless the time is over before."""
         path, states, rng = self.solution.path, self.solution.points, session.rng
         number, left = min(_CENTRES, samples), samples
+        many = min(samples, session.expected - session.runner.evaluations) > _MANY
         while left >= max(number, 1) and session.progressed < until:
             n = self.pace.size(min(_SAMPLES * number, left))
             centres = states[rng.choice(len(states), min(number, n), p=self.solution.weights)]
@@ -102,7 +103,7 @@ class _Around:
             parts = [self.kernel.log_densities(drawn, centre).sum(axis=-1) for centre in centres]
             log_mixture = logsumexp(parts, axis=0) - np.log(len(centres))
             with self.pace.measured(len(drawn)):
-                log_density = path.evaluate(drawn, compile=samples > _MANY).log_density
+                log_density = path.evaluate(drawn, compile=many).log_density
             session.runner.evaluations += len(drawn)
             self.points.append(drawn)
             self.log_weights.append(log_density - log_mixture)

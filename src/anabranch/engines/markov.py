@@ -123,7 +123,7 @@ class Chains:
 
     def __init__(self, session: Session, start: Traces, warmup: float, cost: int, start_counts: bool = False) -> None:
         self.session, self.warmup, self.number = session, warmup, len(start)
-        states = session.limits.budget / max(cost, 1)
+        states = session.expected / max(cost, 1)
         self.every = max(1, int(np.ceil(states * (1 - warmup) / _KEPT)))
         self.steps = self.made = 0
         self.last: tuple[Traces, np.ndarray] | None = (start, np.arange(self.number)) if start_counts else None

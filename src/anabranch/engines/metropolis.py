@@ -102,18 +102,16 @@ def run_chains(session: Session, number: int, warmup: float, local_share: float,
     walk = Walk(session, starting_points(session, number), local_share)
     chains = Chains(session, walk.state, warmup * until, cost=1)
     longest, steps, pace = max(1, min(session.limits.budget // (8 * number), _LONGEST)), 1, Pace()
-    with session.until(until):
-        while session.goes_on() and (session.progressed < until or not chains.steps):
-            if chains.warming_up:
-                walk.scales.learn(walk.state)
-            moving = np.arange(number) < session.left  # all of them, but at the very end of the budget
-            walked = Walked.begun(
-                pace.size(max(min(steps, session.left // number), 1)), moving, chains.every, chains.steps
-            )
-            try:
-                with pace.measured(walked.steps):
-                    walk.advance(walked)
-            finally:
-                # Also if a limit or the user ended it on the way.
-                chains.add_walk(walked, walk.state)
-            steps = min(2 * steps, longest)
+    while session.goes_on() and (session.progressed < until or not chains.steps):
+        if chains.warming_up:
+            walk.scales.learn(walk.state)
+        moving = np.arange(number) < session.left  # all of them, but at the very end of the budget
+        length = pace.size(max(min(steps, session.left // number), 1))
+        walked = Walked.begun(length, moving, chains.every, chains.steps)
+        try:
+            with session.until(until if chains.made else 1.0), pace.measured(length):
+                walk.advance(walked)
+        finally:
+            # Also if a limit or the user ended it on the way.
+            chains.add_walk(walked, walk.state)
+        steps = min(2 * steps, longest)

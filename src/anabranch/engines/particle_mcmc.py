@@ -11,6 +11,7 @@ All run several chains side by side, in one population of particles.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
@@ -90,6 +91,15 @@ class _ParticleChains(Sampler):
         engine = replace(self, particles=particles)
         return replace(engine, chains=max(min(chains, allowed // total(engine)), 1))
 
+    def sample(self, session: Session) -> None:
+        engine = self.afforded(session)
+        if engine.first_cost <= session.left:
+            engine.run_chains(session)
+
+    @abstractmethod
+    def run_chains(self, session: Session) -> None:
+        """Run the chains, for which there is enough of everything to start."""
+
     def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[np.ndarray, Traces]:
         """log Ẑ of filters, and one particle of each; tried again for those in which no particle has any weight.
 
@@ -143,10 +153,7 @@ class PIMH(_ParticleChains):
 
     has_evidence: ClassVar[bool] = True
 
-    def sample(self, session: Session) -> None:
-        self.afforded(session)._sample(session)
-
-    def _sample(self, session: Session) -> None:
+    def run_chains(self, session: Session) -> None:
         log_z, state = self.first(session, self.chains)
         chains, cost, runs = self.kept(session, state), self.cost(session), 0
         while session.goes_on(needs=cost):
@@ -193,10 +200,7 @@ class ParticleGibbs(_ParticleChains):
 
     ancestor_sampling: bool = False
 
-    def sample(self, session: Session) -> None:
-        self.afforded(session)._sample(session)
-
-    def _sample(self, session: Session) -> None:
+    def run_chains(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
         chains, cost = self.kept(session, state), self.cost(session)
         while session.goes_on(needs=cost):
@@ -262,10 +266,7 @@ class IPMCMC(_ParticleChains):
     def first_cost(self) -> int:
         return self.particles * self.conditional
 
-    def sample(self, session: Session) -> None:
-        self.afforded(session)._sample(session)
-
-    def _sample(self, session: Session) -> None:
+    def run_chains(self, session: Session) -> None:
         free, led, cost = self.nodes - self.conditional, self.conditional, self.cost(session)
         _, state = self.first(session, self.chains * led)
         chains = Chains(session, state, self.warmup, cost // led, start_counts=True)
@@ -355,9 +356,6 @@ class PMMH(_ParticleChains):
                     remedy=f"Its sites are: {', '.join(sorted(names)[:20])}",
                 )
 
-    def sample(self, session: Session) -> None:
-        self.afforded(session)._sample(session)
-
     def cost(self, session: Session) -> int:
         return self.particles + 1
 
@@ -365,7 +363,7 @@ class PMMH(_ParticleChains):
     def first_cost(self) -> int:
         return 2 * self.particles
 
-    def _sample(self, session: Session) -> None:
+    def run_chains(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
         log_z, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
         chains, scales, cost = self.kept(session, state), Scales(), self.cost(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,9 @@ _EXPLORING, _CHECKING = 0.3, 0.5
 """Shares of the time after which exploration, and what is to be known of the program beside it, are over."""
 _TRIALS = 10
 """Trials of how long executions take have one in so many of those that are left, and of the seconds."""
-_TRIED = (1, 4, 16, 64, 256, 1024)
+_TRIED = (1, 1, 4, 16, 64, 256, 1024)
+_AT_FIRST, _TELLING = 0.3, 16
+"""Trials of fewer than these executions have that share of the seconds: the first prepare much that is kept."""
 _INSTANT = 1e-9
 _MORE = 1.02
 """By how much the evaluations grow between two looks at the evidence that are remembered."""
@@ -78,6 +81,14 @@ class Session:
             of_time = (limits.elapsed - self.begun) / max(limits.seconds - self.begun, _INSTANT)
         return max(self.runner.evaluations / limits.budget, of_time)
 
+    @property
+    def expected(self) -> float:
+        """Executions that the session will have made in the end, as far as that is known."""
+        limits = self.limits
+        if limits.seconds is None:
+            return limits.budget
+        return min(limits.budget, self.runner.evaluations + self.rate * max(limits.seconds - limits.elapsed, 0.0))
+
     @contextmanager
     def until(self, share: float) -> Iterator[None]:
         """Within this, what is at work is ended once so much of the time of the session is over."""
@@ -98,12 +109,14 @@ class Session:
             return self.left
         began = now = limits.elapsed
         most = max(self.left // _TRIALS, 1)
-        for size in _TRIED:
+        for size, following in itertools.pairwise((*_TRIED, _TRIED[-1])):
             n = min(size, most)
             execute(n)
-            taken, now = max(limits.elapsed - now, _INSTANT), limits.elapsed
+            before, now = now, limits.elapsed
+            taken = max(now - before, _INSTANT)
             self.rate = n / taken
-            if size >= most or now - began + _TRIED[1] * taken > (limits.seconds - began) / _TRIALS:
+            share = _AT_FIRST if following < _TELLING else 1 / _TRIALS
+            if size >= most or now - began + taken * following / size > share * (limits.seconds - began):
                 break
         return min(self.left, max(int(self.rate * (limits.seconds - now)), 1))
 
@@ -157,8 +170,9 @@ class Session:
         """Refuse to make a posterior of nothing."""
         if not self.collection.executions:
             limits = self.limits
-            by_time = f"{limits.seconds:g} seconds" if limits.seconds is not None and limits.time_is_over else ""
-            raise nothing_drawn(self.engine, by_time or f"a budget of {limits.budget:,} executions")
+            by_time = limits.seconds is not None and self.runner.evaluations < limits.budget
+            given = f"{limits.seconds:g} seconds" if by_time else f"a budget of {limits.budget:,} executions"
+            raise nothing_drawn(self.engine, given)
 
     def posterior(self) -> Posterior:
         """What is known by now."""
@@ -268,8 +282,7 @@ class Sampler(ABC):
         """Let the engine draw, and end it where it is once a limit is reached."""
         with contextlib.suppress(LimitReached), enforced(session.limits):
             self.sample(session)
-            return
-        session.stopped = session.limits.exceeded(session.runner.evaluations)
+        session.stopped = session.stopped or session.limits.exceeded(session.runner.evaluations)
 
 
 def nothing_drawn(engine: Sampler, given: str) -> errors.LimitTooSmall:

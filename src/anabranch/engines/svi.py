@@ -22,7 +22,7 @@ from anabranch.engines.importance import guided
 from anabranch.engines.parametrised import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth
 from anabranch.engines.sampler import Sampler, Session
-from anabranch.engines.variational import FEWEST, Adam, bounded, check_fit, spread, weigh
+from anabranch.engines.variational import FEWEST, Adam, batch_size, bounded, check_fit, spread, weigh
 from anabranch.limits import LimitReached, Limits
 from anabranch.pace import Pace
 from anabranch.report.progress import make_progress
@@ -118,7 +118,7 @@ class SVI(Sampler):
         with session.until(self.fit):
             while session.progressed < self.fit and session.goes_on():
                 rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
-                n = min(max(pace.size(self.batch), FEWEST), session.left)
+                n = batch_size(session, self.batch, self.fit, pace)
                 with pace.measured(n):
                     traces, f = guided(session.runner, guide, n)
                     gradient = _by_score(guide, f) if pathwise is None else pathwise.gradient(traces, f)

@@ -26,8 +26,9 @@ import numpy as np
 
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces
+from anabranch.pace import Pace
 
-__all__ = ["FEWEST", "Adam", "bounded", "centred", "check_fit", "spread", "weigh"]
+__all__ = ["FEWEST", "Adam", "batch_size", "bounded", "centred", "check_fit", "spread", "weigh"]
 
 _DEPTH, _SPREADS = 50.0, 10.0
 """How far f may be below its highest value: so many nats, or so many times as far as its median, if that is more."""
@@ -79,6 +80,12 @@ class Adam:
         self.first = 0.9 * self.first + 0.1 * gradient
         self.second = 0.99 * self.second + 0.01 * gradient**2
         return (self.first / (1 - 0.9**self.steps)) / (np.sqrt(self.second / (1 - 0.99**self.steps)) + _TINY)
+
+
+def batch_size(session: Session, batch: int, fit: float, pace: Pace) -> int:
+    """Executions for the next step of a fit, which has a share of the budget and of the time."""
+    left = int(fit * session.limits.budget) - session.runner.evaluations
+    return min(max(pace.size(batch), FEWEST), max(left, 2), session.left)
 
 
 def weigh(session: Session, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:

@@ -17,15 +17,15 @@ from anabranch.engines.sampler import Session
 from anabranch.engines.single_site import Scales, local_moves, single_site_step
 from anabranch.engines.traces import Key, Traces
 from anabranch.engines.within import LONGEST, Moves, Stretch, Within, sites_within
-from anabranch.limits import checkpoint, enforced
+from anabranch.limits import checkpoint, enforced, time_limit
 from anabranch.pace import LONGEST_PIECE
 
 __all__ = ["Walk"]
 
 _TRIED = 50
 """Executions of the program for a path, of any number of chains at once, before its loop is compiled."""
-_WORTH = 500
-"""Steps that must be left of each chain for that to pay."""
+_WORTH, _WORTH_SECONDS = 500, 10.0
+"""Steps that must be left of each chain for that to pay, and seconds, where these are limited."""
 
 
 class Walk:
@@ -98,12 +98,18 @@ class Walk:
         """The compiled loop of a path; None where there is none, or not yet."""
         if number not in self._loops:
             self._tried[number] += 1
-            if self._tried[number] <= _TRIED or self.session.left < _WORTH * len(self.state):
+            if self._tried[number] <= _TRIED or self.session.left < _WORTH * len(self.state) or self._is_late:
                 return None
             path = self.runner.paths[number]
             sites = sites_within(path)
             self._loops[number] = Within(path, sites, self._block) if sites else None
         return self._loops[number]
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the time is too short for another compilation."""
+        limits = time_limit()
+        return limits is not None and limits.seconds is not None and limits.seconds - limits.elapsed < _WORTH_SECONDS
 
     def _move_within(self, loop: Within, rows: np.ndarray, walked: Walked) -> np.ndarray:
         """Move chains until each would choose another site, or is done; False for those without coordinates."""
