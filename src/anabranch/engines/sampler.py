@@ -37,6 +37,7 @@ _TRIED = (1, 1, 4, 16, 64, 256, 1024)
 _AT_FIRST, _TELLING = 0.3, 16
 """Trials of fewer than these executions have that share of the seconds: the first prepare much that is kept."""
 _INSTANT = 1e-9
+_INTERRUPTED = "It was interrupted; what had been computed by then is kept."
 _MORE = 1.02
 """By how much the evaluations grow between two looks at the evidence that are remembered."""
 
@@ -128,7 +129,8 @@ class Session:
         self._note(log_z)
         self.progress.update(Status(len(self.runner.paths), len(self.collection.masses), log_z, sd, evaluations,
                                     self.limits.budget))  # fmt: skip
-        self.stopped = self.limits.exceeded(evaluations + needs - 1) or self._is_settled(sd)
+        interrupted = _INTERRUPTED if self.limits.cancelled.is_set() else ""
+        self.stopped = interrupted or self.limits.exceeded(evaluations + needs - 1) or self._is_settled(sd)
         return not self.stopped
 
     def collect(self, batch: int, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:
@@ -259,7 +261,7 @@ class Sampler(ABC):
             except KeyboardInterrupt:
                 if session.collection.is_empty:
                     raise
-                session.stopped = "It was interrupted; what had been computed by then is kept."
+                session.stopped = _INTERRUPTED
                 with np.errstate(all="ignore"):
                     return session.posterior()
         raise AssertionError("a division changes its form at most twice")
