@@ -17,6 +17,7 @@ from anabranch import engines, errors
 from anabranch.combine import Posterior
 from anabranch.divide import find_paths, graph
 from anabranch.engines import walk as walking
+from anabranch.engines.centred import _width
 from anabranch.engines.collection import Collection
 from anabranch.engines.markov import Walked
 from anabranch.engines.runner import Runner
@@ -229,6 +230,19 @@ def test_paths_without_importance_samples_leave_the_evidence_open() -> None:
     posterior = ab.infer(program, engine=engine, budget=400)
     assert posterior.log_evidence is None
     assert any("importance samples around the states of every path" in warning for warning in posterior.warnings)
+
+
+def test_chains_that_have_hardly_moved_say_nothing_of_a_spread() -> None:
+    """As after a short run: else the samples around their states would all be in the same few places."""
+    path = find_paths(compiled, 1.0).paths[0]
+    rng = np.random.default_rng(0)
+    blocks = np.repeat(np.arange(50), 3)
+    places = rng.normal(size=(50, path.dim))[blocks]
+    width = _width(path, places + 1e-16 * rng.normal(size=places.shape), blocks)
+    assert (width[~path.discrete] > 1).all()
+    settled = np.repeat(np.arange(50), 20)
+    moving = 0.1 * rng.normal(size=(1_000, path.dim)) + rng.normal(size=(50, path.dim))[settled]
+    assert (_width(path, moving, settled)[~path.discrete] < 0.2).all()
 
 
 # Interrupts ---------------------------------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ __all__ = ["centred_posterior"]
 _CENTRES, _SAMPLES = 100, 10
 _MANY = 10_000
 """Samples on one path for which it pays to compile its density."""
-_WIDER = 1.5
-"""By how much the kernel is wider than the states of one chain around their mean."""
+_WIDER, _DIFFERENT = 1.5, 5
+"""By how much the kernel is wider than the states of one chain around their mean, and how many different values of a
+coordinate a chain must have had for that."""
 
 
 def centred_posterior(session: Session) -> Posterior:
@@ -93,12 +94,14 @@ class _Around:
     def draw(self, session: Session, samples: int, until: float = 1.0) -> None:
         """So many more, less a rest that is too small for every centre, unless the time is over before."""
         path, states, rng = self.solution.path, self.solution.points, session.rng
-        number, left = min(_CENTRES, samples), samples
+        left = samples
         many = min(samples, session.expected - session.runner.evaluations) > _MANY
-        while left >= max(number, 1) and session.progressed < until:
-            n = self.pace.size(min(_SAMPLES * number, left))
-            centres = states[rng.choice(len(states), min(number, n), p=self.solution.weights)]
-            drawn = self.kernel.draw(np.repeat(centres, n // len(centres), axis=0), rng)
+        while left >= max(min(_CENTRES, samples), 1) and session.progressed < until:
+            n = self.pace.size(min(_SAMPLES * _CENTRES, left))
+            centres = states[rng.choice(len(states), _CENTRES, p=self.solution.weights)]
+            # Fewer draws than centres are around some of them, but have the density of the whole mixture.
+            around = np.repeat(centres, n // _CENTRES, axis=0) if n >= _CENTRES else rng.permutation(centres)[:n]
+            drawn = self.kernel.draw(around, rng)
             left -= len(drawn)
             parts = [self.kernel.log_densities(drawn, centre).sum(axis=-1) for centre in centres]
             log_mixture = logsumexp(parts, axis=0) - np.log(len(centres))
@@ -110,10 +113,19 @@ class _Around:
 
 
 def _width(path: Path, states: np.ndarray, blocks: np.ndarray | None) -> np.ndarray:
-    """The scale of the kernel: the spread within a chain, by the median of them; of all states if that is nothing."""
+    """The scale of the kernel: the spread within a chain, by the median of them; of all states if that is nothing.
+
+    A chain that has hardly moved yet says nothing of a spread: its states are all but the same.
+    """
     assert blocks is not None
-    spreads = [states[blocks == block].std(axis=0) for block in np.unique(blocks) if (blocks == block).sum() > 2]
-    width = np.median(spreads, axis=0) if spreads else states.std(axis=0)
+    spreads = []
+    for block in np.unique(blocks):
+        mine = np.sort(states[blocks == block], axis=0)
+        different = 1 + (np.diff(mine, axis=0) > 0).sum(axis=0)
+        told = np.where(path.discrete, len(mine) > 2, different >= _DIFFERENT)
+        spreads.append(np.where(told, mine.std(axis=0), np.nan))
+    columns = [column[~np.isnan(column)] for column in np.array(spreads).T]
+    width = np.array([np.median(column) if len(column) else 0.0 for column in columns])
     overall = states.std(axis=0)
     width = _WIDER * np.where(width > 0, width, np.where(overall > 0, overall, 1.0))
     return np.where(path.discrete, np.maximum(width, 0.5), width)
