@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "time_limit"]
 
 
 class LimitReached(BaseException):
@@ -95,3 +95,9 @@ def checkpoint() -> None:
     limits = _enforced.get()
     if limits is not None:
         limits.check()
+
+
+def time_limit() -> Limits | None:
+    """The limits that are enforced here, if the time is one of them: only then may anything depend on the clock."""
+    limits = _enforced.get()
+    return limits if limits is not None and limits.seconds is not None else None

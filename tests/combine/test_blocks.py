@@ -70,8 +70,7 @@ def collected(solutions):
     for k, solution in enumerate(solutions):
         if len(solution.points):
             log_weights = solution.estimate.log_weights + solution.log_evidence
-            met.count(solution.blocks)
-            met.weigh(paths, np.full(len(log_weights), k), log_weights, solution.blocks)
+            met.add_all(paths, np.full(len(log_weights), k), log_weights, solution.blocks, solution.blocks)
     known = [dict(zip(met.masses, each, strict=True)) for each in met.weights()]
     return tuple(np.array([each.get(path, 0.0) for path in paths]) for each in known)
 

@@ -19,7 +19,7 @@ from scipy import special
 import anabranch as ab
 from anabranch.divide import forms
 from anabranch.divide.interpret import interpret, replay
-from anabranch.divide.recording import Pace
+from anabranch.divide.recording import ExecutionTimes
 from anabranch.divide.remedies import GENERAL, duration, hours_warning, remedy, remedy_of_branch
 from anabranch.divide.terms import unwrapped
 from anabranch.limits import LimitReached, Limits, enforced
@@ -432,7 +432,7 @@ def test_a_program_that_stays_in_jax_left_nowhere():
 
 
 def test_the_pace_is_the_mean_without_the_first():
-    pace = Pace()
+    pace = ExecutionTimes()
     assert pace.seconds_per_run is None
     pace.add(1.0)
     assert pace.seconds_per_run == 1.0

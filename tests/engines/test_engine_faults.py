@@ -77,11 +77,11 @@ class TestEvery:
 
     def test_budget_is_kept(self, name: str) -> None:
         posterior = ab.infer(coin, 7, engine=ALL[name], budget=3_000, tolerance=None)
-        assert 2_500 <= posterior.run.evaluations <= 3_600
+        assert 2_900 <= posterior.run.evaluations <= 3_000
         assert "budget of 3,000 evaluations" in posterior.run.stopped
 
     def test_time_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        use_false_clock(monkeypatch, step=0.005)
+        use_false_clock(monkeypatch, step=0.00005)
         posterior = ab.infer(coin, 7, engine=ALL[name], budget=10**9, seconds=0.3, tolerance=None)
         assert "0.3 seconds" in posterior.run.stopped
         assert posterior.probability("fair").keys() == {0, 1}
@@ -453,7 +453,7 @@ def test_a_guide_draws_what_the_program_draws() -> None:
 def test_a_budget_below_one_round_still_answers(name: str) -> None:
     posterior = ab.infer(coin, 9, engine=ALL[name], budget=10)
     assert sum(posterior.probability("fair").values()) == pytest.approx(1)
-    assert any("before the warm-up did" in warning for warning in posterior.warnings)
+    assert posterior.run.evaluations <= 10
 
 
 # What a run says of itself --------------------------------------------------------------------------------------------
@@ -463,10 +463,10 @@ def test_a_budget_below_one_round_still_answers(name: str) -> None:
 def test_an_interrupted_chain_knows_how_well_it_mixed(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = Session.goes_on
 
-    def interrupted(session: Session) -> bool:
+    def interrupted(session: Session, needs: int = 1) -> bool:
         if session.progressed > 0.8:
             raise KeyboardInterrupt
-        return goes_on(session)
+        return goes_on(session, needs)
 
     monkeypatch.setattr(Session, "goes_on", interrupted)
     posterior = ab.infer(coin, 7, engine=engine, budget=10_000)

@@ -13,6 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch import programs
 from anabranch.engines import walk as walking
+from anabranch.engines.markov import Walked
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.walk import Walk
@@ -63,8 +64,14 @@ def posterior_draws(runner: Runner, n: int, rng: np.random.Generator) -> Traces:
 
 def walk_of(program: Any, *args: Any, n: int, local_share: float, seed: int = 0) -> Walk:
     runner, rng = Runner(ab.find_paths(program, *args), seed), np.random.default_rng(seed)
-    session: Any = SimpleNamespace(runner=runner, rng=rng, left=10**9, limits=SimpleNamespace(time_is_over=False))
+    session: Any = SimpleNamespace(runner=runner, rng=rng, left=10**9, rate=np.inf)
     return Walk(session, posterior_draws(runner, n, rng), local_share)
+
+
+def advanced(walk: Walk, steps: int, every: int, first: int = 0) -> Walked:
+    walked = Walked.begun(steps, np.ones(len(walk.state), bool), every, first)
+    walk.advance(walked)
+    return walked
 
 
 def column(traces: Traces, name: str, entry: int = 0) -> np.ndarray:
@@ -79,7 +86,7 @@ def test_exact_draws_stay_exact(local_share: float, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(walking, "_TRIED", 0)
     walk = walk_of(of_many_kinds, 2.0, n=8_000, local_share=local_share)
     before = walk.state.take(np.arange(8_000))
-    walked = walk.advance(12, 5)
+    walked = advanced(walk, 12, 5)
     after = walk.state
     assert any(walk._loops.values())
     assert (walked.path >= 0).all()
@@ -96,7 +103,7 @@ def test_exact_draws_stay_exact(local_share: float, monkeypatch: pytest.MonkeyPa
 def test_what_is_known_of_the_state_is_what_an_execution_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walking, "_TRIED", 0)
     walk = walk_of(of_many_kinds, 2.0, n=40, local_share=0.5)
-    walk.advance(30, 1)
+    advanced(walk, 30, 1)
     again = walk.runner.execute(40, walk.state.given())
     np.testing.assert_array_equal(again.path, walk.state.path)
     np.testing.assert_allclose(again.log_likelihood, walk.state.log_likelihood, rtol=1e-10)
@@ -107,10 +114,10 @@ def test_what_is_known_of_the_state_is_what_an_execution_gives(monkeypatch: pyte
 def test_every_so_many_executions_are_kept_and_they_are_where_the_chains_were(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walking, "_TRIED", 3)
     walk = walk_of(of_many_kinds, 2.0, n=10, local_share=0.5)
-    walked = walk.advance(20, 3, first=4)  # the first to be kept is the third
-    assert sum(len(chains) for _, chains in walked.kept) == 10 * 6
+    walked = advanced(walk, 20, 3, first=4)  # the first to be kept is the third
+    assert sum(len(chains) for _, _, chains in walked.kept) == 10 * 6
     expected = walked.log_density[2::3]
-    for traces, chains in walked.kept:
+    for traces, _, chains in walked.kept:
         executed = walk.runner.execute(len(traces), traces.given()).log_density
         for chain, log_density in zip(chains, executed, strict=True):
             assert np.isclose(expected[:, chain], log_density, rtol=1e-9).any()
@@ -145,7 +152,7 @@ def test_a_chain_at_the_edge_of_a_support_goes_on(monkeypatch: pytest.MonkeyPatc
     walk = walk_of(of_many_kinds, 2.0, n=50, local_share=0.0)
     walk.state.values["s", ()][:] = np.inf  # as after a step that was too long
     walk.state = walk.runner.execute(50, walk.state.given())
-    walked = walk.advance(5, 1)
+    walked = advanced(walk, 5, 1)
     assert (walked.clock == 5).all()
 
 

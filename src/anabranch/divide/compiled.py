@@ -126,12 +126,13 @@ class Compiled:
 def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
     """The arrays that a compiled function over blocks of this size gives for the points, whatever their number."""
     n, blocks = len(points), []
+    size = function.rows_for(size)
     for start in range(0, max(n, 1), size):
         checkpoint()
         block = points[start : start + size]
         if len(block) < size:
             block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
-        blocks.append(function(block, *args))
+        blocks.append(function.over_rows(block, *args))
     return [np.concatenate(column)[:n] for column in zip(*blocks, strict=True)]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from anabranch.limits import checkpoint
+from anabranch.limits import checkpoint, time_limit
 
 __all__ = ["Jitted", "is_compiling", "one_call"]
 
@@ -26,6 +26,8 @@ _RUNNING = threading.RLock()
 _compiling: set[int] = set()  # threads, by number
 _PATIENCE = 0.1
 """Seconds of waiting for the lock after which the limits of the run are asked."""
+_LONGEST, _SMALLER = 0.5, 8
+"""Seconds that one call should take at most where the time is limited, and by what blocks are cut for that."""
 
 
 @contextmanager
@@ -69,12 +71,32 @@ class Jitted:
         self._function = jax.jit(function)
         self._compiled: dict[Any, Callable[..., Any]] = {}
         self._lock = threading.Lock()
+        self.seconds = 0.0
+        """What one row of a block took when last measured, as it is where the time is limited; zero: not known."""
 
     def __call__(self, *arrays: Any) -> Any:
         """The results, as a tree of NumPy arrays."""
         compiled = self.compiled_for(*arrays)
         with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
             return jax.device_get(compiled(*map(np.asarray, arrays)))
+
+    def over_rows(self, block: np.ndarray, *arrays: Any) -> Any:
+        """The same; where the time is limited, it is measured how long a row of the block takes."""
+        limits = time_limit()
+        if limits is None:
+            return self(block, *arrays)
+        self.compiled_for(block, *arrays)
+        began = limits.elapsed
+        result = self(block, *arrays)
+        self.seconds = (limits.elapsed - began) / len(block)
+        return result
+
+    def rows_for(self, most: int) -> int:
+        """The rows of a block: so many, but fewer where the time is limited and they would take long."""
+        if time_limit() is not None:
+            while most > 1 and most * self.seconds > _LONGEST:
+                most = max(most // _SMALLER, 1)
+        return most
 
     @property
     def compilations(self) -> int:

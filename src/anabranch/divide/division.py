@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -23,6 +24,7 @@ from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.simulate import Batch, Given, stable_hash
 from anabranch.divide.tree import Arrival, Part, Scores, Tree
+from anabranch.limits import LimitReached
 
 __all__ = ["Division", "Executions", "Restarted", "divide", "find_paths"]
 
@@ -302,7 +304,8 @@ class Division:
         """The program anew, in a form whose executions can stop at an observation (see `advance`)."""
         division = Division(replace(self.program, sequential=True))
         for executions, seed in self._sent:  # from which the prior probabilities of its paths are known
-            division.explore(executions, seed)
+            with contextlib.suppress(LimitReached):  # what it would have found is found by those who go on with it
+                division.explore(executions, seed)
         return division
 
     def begin(self, n: int, seed: int, given: Given | None = None) -> Part:

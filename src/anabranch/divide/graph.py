@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide import host
-from anabranch.limits import checkpoint
+from anabranch.limits import Limits, checkpoint, time_limit
 
-__all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate", "with_batch_axis"]
+__all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", "with_batch_axis"]
+
+_FEW = 2
+"""Executions over which a step is applied first where the time is limited and it is not known how long one takes."""
+_LONGEST = 0.2
+"""Seconds for which a step is applied at a time where the time is limited."""
 
 
 class Node(int):
@@ -38,12 +44,16 @@ class Step(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Equation:
-    """One application of a JAX primitive. An input is a `Node` or a constant."""
+    """One application of a JAX primitive. An input is a `Node` or a constant.
+
+    `seconds` is what one execution took when last measured, as it is where the time is limited; zero: not known.
+    """
 
     primitive: Any
     params: Mapping[str, Any]
     inputs: Sequence[Any]
     outputs: Sequence[Node]
+    seconds: float = 0.0
 
 
 class _Copy:
@@ -133,7 +143,34 @@ def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
     for step in steps:
         checkpoint()
         values = [env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
-        env.update(zip(step.outputs, host.apply(step.primitive, step.params, values), strict=True))
+        env.update(zip(step.outputs, applied(step, values), strict=True))
+
+
+def applied(step: Equation, values: Sequence[Any]) -> list[Any]:
+    """What an equation makes of its inputs over a batch; some members at a time, where that keeps a limit."""
+    limits, n = time_limit(), max((len(value) for value in values), default=1)
+    if limits is None:
+        return host.apply(step.primitive, step.params, values)
+    return _in_pieces(step, values, n, limits)
+
+
+def _in_pieces(step: Equation, values: Sequence[Any], n: int, limits: Limits) -> list[Any]:
+    columns: list[list[Any]] = [[] for _ in step.outputs]
+    start = 0
+    while start < n:
+        checkpoint()
+        size = _FEW if step.seconds == 0 else max(int(min(_LONGEST / step.seconds, n)), 1)
+        stop, began = min(start + size, n), limits.elapsed
+        rows = [value if len(value) == 1 else value[start:stop] for value in values]
+        results = host.apply(step.primitive, step.params, rows)
+        # Never zero, whatever the clock says: that stands for what is not known.
+        step.seconds = max(limits.elapsed - began, 1e-9) / (stop - start)
+        if stop - start == n:
+            return results
+        for column, result in zip(columns, results, strict=True):
+            column.append(result if len(result) == stop - start else result[np.zeros(stop - start, int)])
+        start = stop
+    return [jnp.concatenate(c) if isinstance(c[0], jax.Array) else np.concatenate(c) for c in columns]
 
 
 def with_batch_axis(constant: Any) -> Any:

@@ -22,11 +22,11 @@ from anabranch.limits import checkpoint
 __all__ = ["Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
 
-class Pace:
+class ExecutionTimes:
     """How long executions take, measured over those so far.
 
     Example:
-        >>> pace = Pace()
+        >>> pace = ExecutionTimes()
         >>> pace.add(0.5)
         >>> for _ in range(10): pace.add(0.01)
         >>> round(pace.seconds_per_run, 6)
@@ -57,7 +57,7 @@ class Pace:
         return self._others / (self.runs - 1) if self.runs > 1 else self._first
 
     def __reduce__(self) -> Any:
-        return Pace, ()  # in another process it is measured anew
+        return ExecutionTimes, ()  # in another process it is measured anew
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Program:
     interpreted: bool = False
     sequential: bool = False
     """Whether executions may stop at an observation, whose density must then not rest on what is decided later."""
-    pace: Pace = field(default_factory=Pace, compare=False, repr=False)
+    pace: ExecutionTimes = field(default_factory=ExecutionTimes, compare=False, repr=False)
     """How long the interpreter takes for an execution."""
 
     @property

@@ -22,6 +22,7 @@ from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import as_input
 from anabranch.divide.packing import plan
 from anabranch.divide.recording import Recording
+from anabranch.limits import time_limit
 
 __all__ = ["AT_ONCE", "Scorer"]
 
@@ -41,11 +42,13 @@ class Scorer:
         self.log_probs = [as_input(recording.log_prob(site)) for site in recording.sites]
         self.log_likelihoods = [as_input(recording.log_likelihood(o)) for o in recording.observations]
         self.steps = self.numbers = 0
+        self.seconds = 0.0  # that one execution takes on the host, where the time is limited
 
     def __call__(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         """Given the values of all sites over n executions: log f_s (n, sites), and Σ_o log g_o (n,)."""
         self.steps, self.numbers = self.steps + len(self._steps), self.numbers + n * self._size
         if self.recording.free and (self.steps > _STEPS or self.numbers > _NUMBERS):
+            self._compiled.seconds = self._compiled.seconds or self.seconds
             rows = [np.asarray(values[site.name], np.float64).reshape(n, -1) for site in self.recording.free]
             log_probs, log_likelihood = in_blocks(
                 self._compiled, _FEW if n <= _FEW else _MANY, np.concatenate(rows, axis=1)
@@ -68,7 +71,10 @@ class Scorer:
 
     def _on_host(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         env = {site.outputs[0]: np.asarray(values[site.name]) for site in self.recording.sites}
+        limits = time_limit()
+        began = limits.elapsed if limits is not None else 0.0
         evaluate(self._steps, env)
+        self.seconds = (limits.elapsed - began) / max(n, 1) if limits is not None else 0.0
         log_probs, log_likelihood = np.zeros((n, len(self.log_probs))), np.zeros(n)
         for column, term in enumerate(self.log_probs):
             log_probs[:, column] = env[term] if isinstance(term, Node) else term

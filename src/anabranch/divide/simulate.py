@@ -15,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
 
-from anabranch.divide import host
 from anabranch.divide.drawing import draw
 from anabranch.divide.fitting import can_have, moved
-from anabranch.divide.graph import Node, with_batch_axis
+from anabranch.divide.graph import Node, applied, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 from anabranch.limits import checkpoint
@@ -109,7 +108,7 @@ class Batch:
         if isinstance(step, Site):
             self.env[step.outputs[0]] = self.draw(step, inputs)
         else:
-            self.env.update(zip(step.outputs, host.apply(step.primitive, step.params, inputs), strict=True))
+            self.env.update(zip(step.outputs, applied(step, inputs), strict=True))
 
     def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         """The value of a site for each member: given, or drawn from the prior."""

@@ -20,7 +20,8 @@ import numpy as np
 from anabranch.engines.mean_field import MeanField
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.traces import Traces
-from anabranch.engines.variational import FIT, weigh
+from anabranch.engines.variational import FEWEST, FIT, batch_size, weigh
+from anabranch.pace import Pace
 from anabranch.settings import check, share
 
 __all__ = ["BBVI"]
@@ -65,12 +66,15 @@ class BBVI(Sampler):
 
     def fitted(self, session: Session) -> MeanField:
         """The guide, fitted with its share of the budget."""
-        guide, runner = MeanField(), session.runner
-        while session.progressed < self.fit and session.goes_on():
-            rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
-            population = guide.execute(runner, min(self.batch, session.left), self.from_prior, session.rng)
-            guide.climb(population, rate)
-            guide.learn(population, runner)
+        guide, runner, pace = MeanField(), session.runner, Pace(FEWEST)
+        with session.until(self.fit):
+            while session.progressed < self.fit and session.goes_on():
+                rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
+                n = batch_size(session, self.batch, self.fit, pace)
+                with pace.measured(n):
+                    population = guide.execute(runner, n, self.from_prior, session.rng)
+                    guide.climb(population, rate)
+                    guide.learn(population, runner)
         return guide
 
     def _weighed(self, session: Session, guide: MeanField, n: int) -> tuple[Traces, np.ndarray]:

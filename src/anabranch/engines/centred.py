@@ -18,27 +18,43 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.kernel import StudentKernel
 from anabranch.divide import Path
 from anabranch.engines.sampler import Session
+from anabranch.pace import Pace
 
 __all__ = ["centred_posterior"]
 
 _CENTRES, _SAMPLES = 100, 10
-_WIDER = 1.5
-"""By how much the kernel is wider than the states of one chain around their mean."""
+_MANY = 10_000
+"""Samples on one path for which it pays to compile its density."""
+_WIDER, _DIFFERENT = 1.5, 5
+"""By how much the kernel is wider than the states of one chain around their mean, and how many different values of a
+coordinate a chain must have had for that."""
 
 
 def centred_posterior(session: Session) -> Posterior:
-    """The posterior by importance samples around the kept states of the session, with what is left of the budget."""
+    """The posterior by importance samples around the kept states of the session, with what is left of the budget.
+
+    Where that, or the time, is not enough for some around the states of every path, it is the one of the chains, which
+    has no evidence: without those paths it would be wrong.
+    """
     session.finish()
+    session.check_drawn()
     solutions, evidence = session.collection.solutions(with_evidence=False)
-    left, weight_left = session.left, float(evidence.weights.sum())
-    out = []
-    for solution, weight in zip(solutions, evidence.weights, strict=True):
-        # By its weight, but at least one for each centre.
-        samples = max(int(left * weight), _CENTRES) if left > 1 else 0
-        until = session.progressed + (1 - session.progressed) * weight / max(weight_left, weight)
-        weight_left -= weight
-        estimate = _importance(solution, samples, until, session)
-        out.append(Solution(solution.path, estimate, visits=solution.visits))
+    weighed = [(each, w) for each, w in zip(solutions, evidence.weights, strict=True) if len(each.points)]
+    around, weights = [_Around(solution) for solution, _ in weighed], np.array([weight for _, weight in weighed])
+    with session.until(1.0):
+        _share_out(session, around, weights)
+    if not around or not all(each.points for each in around):
+        session.notes.append(
+            "There was not enough left for importance samples around the states of every path: the evidence is not "
+            "known. Give it more budget or time."
+        )
+        return session.posterior()
+    estimates = {each.solution.path: each.estimate for each in around}
+    out = [
+        Solution(path, estimates.get(path) or Estimate.nothing(path.dim, 0, "RandomWalkMH"), visits=solution.visits)
+        for solution in solutions
+        for path in [solution.path]
+    ]
     # What the chains never visited is missing, and the error says so, as far as its prior probability is known.
     explored = min(1.0, sum(solution.path.prior_probability for solution in out))
     limits = session.limits
@@ -47,31 +63,69 @@ def centred_posterior(session: Session) -> Posterior:
     return Posterior(session.division.program, out, session.run(explored))
 
 
-def _importance(solution: Solution, samples: int, until: float, session: Session) -> Estimate:
-    path, states, rng = solution.path, solution.points, session.rng
-    if not len(states) or not samples:
-        return Estimate.nothing(path.dim, 0, "RandomWalkMH")
-    kernel = StudentKernel(_width(path, states, solution.blocks), path.discrete)
-    points: list[np.ndarray] = []
-    log_weights: list[np.ndarray] = []
-    left = samples
-    while left >= _CENTRES and not (points and session.progressed >= until):
-        centres = states[rng.choice(len(states), _CENTRES, p=solution.weights)]
-        drawn = kernel.draw(np.repeat(centres, min(_SAMPLES, left // _CENTRES), axis=0), rng)
-        left -= len(drawn)
-        parts = [kernel.log_densities(drawn, centre).sum(axis=-1) for centre in centres]
-        log_mixture = logsumexp(parts, axis=0) - np.log(_CENTRES)
-        session.runner.evaluations += len(drawn)
-        points.append(drawn)
-        log_weights.append(path.evaluate(drawn, compile=samples > 10_000).log_density - log_mixture)
-    return Estimate.from_weights(np.concatenate(points), np.concatenate(log_weights), samples - left, "RandomWalkMH")
+def _share_out(session: Session, around: list[_Around], weights: np.ndarray) -> None:
+    """First one sample for each centre, or as many as there can be, on every path; then more of them by its weight."""
+    left = session.limits.budget - session.runner.evaluations
+    each = min(_CENTRES, left // max(len(around), 1))
+    for path in around:
+        path.draw(session, each)
+    left = session.limits.budget - session.runner.evaluations
+    for path, weight, heavier in zip(around, weights, np.cumsum(weights[::-1])[::-1], strict=True):
+        until = session.progressed + (1 - session.progressed) * weight / max(heavier, weight)
+        path.draw(session, int(left * weight), until)
+
+
+class _Around:
+    """Importance samples around the states that chains had on one path."""
+
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        width = _width(solution.path, solution.points, solution.blocks)
+        self.kernel = StudentKernel(width, solution.path.discrete)
+        self.points: list[np.ndarray] = []
+        self.log_weights: list[np.ndarray] = []
+        self.pace = Pace()
+
+    @property
+    def estimate(self) -> Estimate:
+        points, log_weights = np.concatenate(self.points), np.concatenate(self.log_weights)
+        return Estimate.from_weights(points, log_weights, len(points), "RandomWalkMH")
+
+    def draw(self, session: Session, samples: int, until: float = 1.0) -> None:
+        """So many more, less a rest that is too small for every centre, unless the time is over before."""
+        path, states, rng = self.solution.path, self.solution.points, session.rng
+        left = samples
+        many = min(samples, session.expected - session.runner.evaluations) > _MANY
+        while left >= max(min(_CENTRES, samples), 1) and session.progressed < until:
+            n = self.pace.size(min(_SAMPLES * _CENTRES, left))
+            centres = states[rng.choice(len(states), _CENTRES, p=self.solution.weights)]
+            # Fewer draws than centres are around some of them, but have the density of the whole mixture.
+            around = np.repeat(centres, n // _CENTRES, axis=0) if n >= _CENTRES else rng.permutation(centres)[:n]
+            drawn = self.kernel.draw(around, rng)
+            left -= len(drawn)
+            parts = [self.kernel.log_densities(drawn, centre).sum(axis=-1) for centre in centres]
+            log_mixture = logsumexp(parts, axis=0) - np.log(len(centres))
+            with self.pace.measured(len(drawn)):
+                log_density = path.evaluate(drawn, compile=many).log_density
+            session.runner.evaluations += len(drawn)
+            self.points.append(drawn)
+            self.log_weights.append(log_density - log_mixture)
 
 
 def _width(path: Path, states: np.ndarray, blocks: np.ndarray | None) -> np.ndarray:
-    """The scale of the kernel: the spread within a chain, by the median of them; of all states if that is nothing."""
+    """The scale of the kernel: the spread within a chain, by the median of them; of all states if that is nothing.
+
+    A chain that has hardly moved yet says nothing of a spread: its states are all but the same.
+    """
     assert blocks is not None
-    spreads = [states[blocks == block].std(axis=0) for block in np.unique(blocks) if (blocks == block).sum() > 2]
-    width = np.median(spreads, axis=0) if spreads else states.std(axis=0)
+    spreads = []
+    for block in np.unique(blocks):
+        mine = np.sort(states[blocks == block], axis=0)
+        different = 1 + (np.diff(mine, axis=0) > 0).sum(axis=0)
+        told = np.where(path.discrete, len(mine) > 2, different >= _DIFFERENT)
+        spreads.append(np.where(told, mine.std(axis=0), np.nan))
+    columns = [column[~np.isnan(column)] for column in np.array(spreads).T]
+    width = np.array([np.median(column) if len(column) else 0.0 for column in columns])
     overall = states.std(axis=0)
     width = _WIDER * np.where(width > 0, width, np.where(overall > 0, overall, 1.0))
     return np.where(path.discrete, np.maximum(width, 0.5), width)

@@ -13,6 +13,7 @@ in proportion to their weight.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,8 @@ __all__ = ["BLOCKS", "Collection"]
 BLOCKS = 400
 """Blocks at most: where there are more draws or runs than that, they are dealt out to so many."""
 _KEPT = 50_000
+Kept = tuple[Traces, np.ndarray, np.ndarray]
+"""Executions with their log weights and blocks."""
 _NOTHING = 40.0
 """Nats below the largest weight at which an execution is not worth keeping."""
 
@@ -38,61 +41,98 @@ _NOTHING = 40.0
 class Collection:
     """Weighted executions.
 
-    `weighted` says that the draws are independent, so that the tail of their weights tells whether to trust them.
+    `weighted` says that the draws are independent, so that the tail of their weights tells whether to trust them;
+    `apart` that the evidence does not come from their weights.
     """
 
-    def __init__(self, method: str, seed: int, weighted: bool) -> None:
-        self.method, self.weighted = method, weighted
+    def __init__(self, method: str, seed: int, weighted: bool, apart: bool = False) -> None:
+        self.method, self.weighted, self.apart = method, weighted, apart
         self.rng = np.random.default_rng([seed, 11])
         self.masses: dict[Path, np.ndarray] = {}
         self.counts = np.zeros(BLOCKS)
         self._evidence: tuple[np.ndarray, np.ndarray] | None = None
         self.executions = self.beyond = 0
         self.ess_share, self.r_hat = 1.0, np.nan
-        self._kept: list[tuple[Traces, np.ndarray, np.ndarray]] = []
+        self._kept: list[Kept] = []
         self._size = 0
         self._top = -np.inf
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether there is something that the evidence can be known from."""
+        return not self.apart or self._evidence is not None
 
     @property
     def is_empty(self) -> bool:
         """Whether no execution with a positive weight was met."""
         return not self.masses
 
-    def count(self, blocks: np.ndarray) -> None:
-        """These blocks were given a draw or a run more, whatever its weight."""
-        np.add.at(self.counts, blocks % BLOCKS, 1.0)
+    def add(
+        self,
+        traces: Traces,
+        log_weights: np.ndarray,
+        blocks: np.ndarray,
+        counted: np.ndarray | None = None,
+        keep: bool = True,
+    ) -> None:
+        """Add executions; those that are not kept count in the weights of the paths alone.
 
-    def add(self, traces: Traces, log_weights: np.ndarray, blocks: np.ndarray, keep: bool = True) -> None:
-        """Add executions; those that are not kept count in the weights of the paths alone."""
-        self.weigh(traces.paths, traces.path, log_weights, blocks)
-        if keep:
-            self.keep(traces, log_weights, blocks)
+        `counted` are the blocks that were given a draw or a run more, whatever its weight: those of the executions,
+        unless said otherwise.
+        """
+        kept = [(traces, log_weights, blocks)] if keep else []
+        self.add_all(traces.paths, traces.path, log_weights, blocks, blocks if counted is None else counted, kept)
 
-    def weigh(self, paths: list[Path], path: np.ndarray, log_weights: np.ndarray, blocks: np.ndarray) -> None:
-        """Add to the weights of the paths those of executions, of each of which the path is given by its number."""
-        self.executions += len(path)
-        self.beyond += int((path < 0).sum())
+    def add_all(
+        self,
+        paths: list[Path],
+        path: np.ndarray,
+        log_weights: np.ndarray,
+        blocks: np.ndarray,
+        counted: np.ndarray,
+        kept: Iterable[Kept] = (),
+    ) -> None:
+        """Add executions, of each of which the path is given by its number, and keep some as draws.
+
+        All of it or nothing: an interrupt on the way leaves what was there before.
+        """
+        counts, masses = self.counts.copy(), {}
+        np.add.at(counts, counted % BLOCKS, 1.0)
         inside = np.flatnonzero((path >= 0) & (log_weights > -np.inf))
         for number in np.unique(path[inside]):
             rows = inside[path[inside] == number]
-            mass = self.masses.setdefault(paths[number], np.full(BLOCKS, -np.inf))
+            known = self.masses.get(paths[number])
+            mass = np.full(BLOCKS, -np.inf) if known is None else known.copy()
             np.logaddexp.at(mass, blocks[rows] % BLOCKS, log_weights[rows])
-
-    def keep(self, traces: Traces, log_weights: np.ndarray, blocks: np.ndarray) -> None:
-        """Keep executions whose weights were added, as draws, unless they are too light."""
-        inside = np.flatnonzero((traces.path >= 0) & (log_weights > -np.inf))
-        if not len(inside):
-            return
-        self._top = max(self._top, float(log_weights[inside].max()))
-        rows = inside[log_weights[inside] > self._top - _NOTHING]
-        self._kept.append((traces.take(rows), log_weights[rows], blocks[rows] % BLOCKS))
-        self._size += len(rows)
+            masses[paths[number]] = mass
+        top, taken = self._taken(kept)
+        executions, beyond = self.executions + len(path), self.beyond + int((path < 0).sum())
+        masses, size = self.masses | masses, self._size + sum(len(each) for _, each, _ in taken)
+        # Python handles an interrupt after a call, or where a loop begins again: not between these.
+        self.counts = counts
+        self.masses = masses
+        self.executions = executions
+        self.beyond = beyond
+        self._top = top
+        self._size = size
+        self._kept.extend(taken)
         if self._size > 2 * _KEPT:
             self._thin()
 
+    def _taken(self, kept: Iterable[Kept]) -> tuple[float, list[Kept]]:
+        """The largest weight, and of executions whose weights are added those that are not too light for draws."""
+        top, taken = self._top, []
+        for traces, log_weights, blocks in kept:
+            inside = np.flatnonzero((traces.path >= 0) & (log_weights > -np.inf))
+            if len(inside):
+                top = max(top, float(log_weights[inside].max()))
+                rows = inside[log_weights[inside] > top - _NOTHING]
+                taken.append((traces.take(rows), log_weights[rows], blocks[rows] % BLOCKS))
+        return top, taken
+
     def add_evidence(self, log_evidence: np.ndarray, blocks: np.ndarray) -> None:
         """Add unbiased estimates of Z that do not come from the weights of the executions."""
-        mass, counts = self._evidence or (np.full(BLOCKS, -np.inf), np.zeros(BLOCKS))
+        mass, counts = map(np.copy, self._evidence or (np.full(BLOCKS, -np.inf), np.zeros(BLOCKS)))
         np.logaddexp.at(mass, blocks % BLOCKS, log_evidence)
         np.add.at(counts, blocks % BLOCKS, 1.0)
         self._evidence = mass, counts
@@ -108,9 +148,9 @@ class Collection:
             rows = np.flatnonzero(self.rng.random(len(relative)) < relative / np.exp(log_c))
             log_weights = np.maximum(log_weights[rows], log_c + log_weights.max())
             traces, blocks = traces.take(rows), blocks[rows]
-        self._kept, self._size = [(traces, log_weights, blocks)], len(traces)
+        self._kept, self._size = [(traces, log_weights, blocks)], len(log_weights)
 
-    def _all(self) -> tuple[Traces, np.ndarray, np.ndarray]:
+    def _all(self) -> Kept:
         traces, log_weights, blocks = zip(*self._kept, strict=True)
         return Traces.joined(traces), np.concatenate(log_weights), np.concatenate(blocks)
 
@@ -120,7 +160,7 @@ class Collection:
         """log Ẑ and its standard error."""
         if self._evidence is not None:
             return _log_mean(*self._evidence)
-        if self.is_empty:
+        if self.is_empty or self.apart:
             return -np.inf, np.inf
         return _log_mean(logsumexp(list(self.masses.values()), axis=0), self.counts)
 
@@ -145,20 +185,18 @@ class Collection:
             log_mass = log_share + log_z if with_evidence else log_share
             relative = sd / weight if weight > 0 else np.inf
             if with_evidence:
-                apart = self._evidence is not None
-                relative = np.hypot(relative, log_z_sd) if apart else _log_mean(self.masses[path], self.counts)[1]
+                own = np.inf if self.apart else _log_mean(self.masses[path], self.counts)[1]
+                relative = np.hypot(relative, log_z_sd) if self.apart else own
             solutions.append(Solution(path, self._estimate(path, kept, log_mass, float(relative))))
         evidence = Evidence(log_z, log_z_sd, weights, sds) if with_evidence else Evidence(None, None, weights, sds)
         return solutions, evidence
 
-    def _estimate(
-        self, path: Path, kept: tuple[Traces, np.ndarray, np.ndarray] | None, log_mass: float, sd: float
-    ) -> Estimate:
+    def _estimate(self, path: Path, kept: Kept | None, log_mass: float, sd: float) -> Estimate:
         points, log_weights, blocks = np.zeros((0, path.dim)), np.zeros(0), np.zeros(0, int)
         rows = np.zeros(0, int) if kept is None else np.flatnonzero(kept[0].path == kept[0].paths.index(path))
         if kept is not None and len(rows):
             traces, log_weights, blocks = kept
-            points, log_weights, blocks = path.coordinates(traces.named(path, rows)), log_weights[rows], blocks[rows]
+            points, log_weights, blocks = traces.coordinates(path, rows), log_weights[rows], blocks[rows]
             # A draw at the very edge of a support has no coordinates.
             inside = np.isfinite(points).all(axis=1)
             points, log_weights, blocks = points[inside], log_weights[inside], blocks[inside]

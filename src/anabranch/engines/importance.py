@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division, find_paths
-from anabranch.divide.division import Restarted
+from anabranch.divide import Division
+from anabranch.divide.division import Restarted, divide
 from anabranch.divide.simulate import Given
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session, recordings_of
@@ -25,6 +25,9 @@ __all__ = ["GUIDE", "ImportanceSampling"]
 
 GUIDE = function("with the arguments of the program")
 """What a guide must be."""
+
+_EXPLORING = 0.2
+"""The share of the time after which it is known well enough what the guide is like."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,9 @@ class ImportanceSampling(Sampler):
         check(self, guide=GUIDE.or_none(), batch=whole(1))
 
     def sample(self, session: Session) -> None:
-        runner, collection = session.runner, session.collection
-        guide = None if self.guide is None else _Guide(guide_of(self.guide, session.division), session.guide_seed)
-        drawn = 0
-        while session.goes_on():
-            n = min(self.batch, session.left)
-            traces, log_weights = guided(runner, guide, n) if guide else _from_prior(runner, n)
-            blocks = drawn + np.arange(n)
-            drawn += n
-            collection.count(blocks)
-            collection.add(traces, log_weights, blocks)
+        runner = session.runner
+        guide = None if self.guide is None else _Guide(guide_of(self.guide, session), session.guide_seed)
+        session.collect(self.batch, lambda n: guided(runner, guide, n) if guide else _from_prior(runner, n))
 
 
 def _from_prior(runner: Runner, n: int) -> tuple[Traces, np.ndarray]:
@@ -84,10 +80,12 @@ class _Guide(Runner):
             return self.execute(n, given)
 
 
-def guide_of(guide: Callable[..., Any], division: Division) -> Division:
+def guide_of(guide: Callable[..., Any], session: Session) -> Division:
     """The guide, divided like the program, with the program's arguments."""
-    program = division.program
-    out = find_paths(guide, *program.args, executions=100, max_sites=program.max_sites, **program.kwargs)
+    program = session.division.program
+    out = divide(guide, program.args, program.kwargs, max_sites=program.max_sites)
+    with session.until(_EXPLORING):
+        out.explore(100, 0)
     for recording in recordings_of(out):
         for observation in recording.observations:
             raise errors.EngineCannotRun(

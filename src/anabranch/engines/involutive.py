@@ -73,6 +73,7 @@ class InvolutiveMH(Sampler):
     between: int = 1
 
     has_evidence: ClassVar[bool] = False
+    saving: ClassVar[str] = ", or use fewer chains"
     carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -81,19 +82,21 @@ class InvolutiveMH(Sampler):
 
     def sample(self, session: Session) -> None:
         runner, rng = session.runner, session.rng
-        number = min(self.chains, max(session.limits.budget // 10, 1))
-        state = starting_points(session, number)
+        number = min(self.chains, max(session.allowed() // 10, 1))
+        state, cost = starting_points(session, number), 1 + self.between
         jumps = [Jump(move, runner) for move in self.moves]
         weights = np.array([move.weight for move in self.moves])
-        chains, scales = Chains(session, state, self.warmup, cost=1 + self.between), Scales()
+        chains, scales = Chains(session, state, self.warmup, cost), Scales()
         session.at_end.append(lambda: _report(jumps, session))
-        while session.goes_on():
-            state = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state, rng)
+        while session.goes_on(needs=cost):
+            moved = min(number, session.left // cost)
+            new = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state.take(np.arange(moved)), rng)
             if chains.warming_up:
-                scales.learn(state)
+                scales.learn(new)
             for _ in range(self.between):
-                state = single_site_step(runner, state, scales, _LOCAL_SHARE, rng)
-            chains.add(state)
+                new = single_site_step(runner, new, scales, _LOCAL_SHARE, rng)
+            state = state.followed_by(new)
+            chains.add(state, moved=moved)
 
 
 def _report(jumps: Sequence[Jump], session: Session) -> None:

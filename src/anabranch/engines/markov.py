@@ -27,15 +27,17 @@ CHAINS = {"chains": whole(1), "warmup": share(one=False)}
 
 def starting_points(session: Session, n: int) -> Traces:
     """Executions from the prior, all of positive density."""
-    traces = session.runner.execute(n)
+    traces, tried = session.runner.execute(n), n
     for _ in range(_ATTEMPTS):
         missing = traces.log_density == -np.inf
-        if not missing.any():
-            return traces
-        more = session.runner.execute(n)
+        size = min(n, session.limits.budget - session.runner.evaluations)
+        if not missing.any() or size < 1:
+            break
+        more = session.runner.execute(size)
+        tried += size
         found = np.flatnonzero(more.log_density > -np.inf)
         rows = np.flatnonzero(missing)[: len(found)]
-        index = np.arange(n)
+        index = np.zeros(n, int)
         index[rows] = found[: len(rows)]
         chosen = np.zeros(n, bool)
         chosen[rows] = True
@@ -43,7 +45,7 @@ def starting_points(session: Session, n: int) -> Traces:
     possible = np.flatnonzero(traces.log_density > -np.inf)
     if not len(possible):
         raise errors.EngineCannotRun(
-            f"none of {n * (_ATTEMPTS + 1):,} executions from the prior can have produced the data, so that "
+            f"none of {tried:,} executions from the prior can have produced the data, so that "
             f"{type(session.engine).__name__} has nowhere to start",
             remedy="Use ab.DCC(), the default, which climbs from outside; or check the data against the program",
         )
@@ -62,20 +64,30 @@ class Walked:
     Attributes:
         first: the number of the first step.
         every: of how many steps the executions of one are kept.
-        path: (steps, chains), a number among the runner's paths; -1 where the time was over before the step.
+        moving: (chains,), those that are to make these steps.
+        path: (steps, chains), a number among the runner's paths; -1 where the step was not made.
         log_density: (steps, chains).
         clock: (chains,), the steps that each has made.
-        kept: executions, each with the numbers of their chains.
+        kept: executions, each with the numbers of their steps and of their chains.
         points: the same as points of a path, by its number.
     """
 
     first: int
     every: int
+    moving: np.ndarray
     path: np.ndarray
     log_density: np.ndarray
     clock: np.ndarray
-    kept: list[tuple[Traces, np.ndarray]] = field(default_factory=list)
-    points: dict[int, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=lambda: defaultdict(list))
+    kept: list[tuple[Traces, np.ndarray, np.ndarray]] = field(default_factory=list)
+    points: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    @classmethod
+    def begun(cls, steps: int, moving: np.ndarray, every: int, first: int = 0) -> Walked:
+        """Steps that none has made yet, of some of the chains."""
+        n = len(moving)
+        return cls(first, every, moving, np.full((steps, n), -1), np.full((steps, n), -np.inf), np.zeros(n, int))
 
     @property
     def steps(self) -> int:
@@ -84,7 +96,15 @@ class Walked:
     @property
     def on_the_way(self) -> np.ndarray:
         """The chains that have steps to make."""
-        return self.clock < self.steps
+        return self.moving & (self.clock < self.steps)
+
+    @property
+    def whole(self) -> int:
+        """Steps that all chains have made that were to: a limit may have ended others, of some chains alone.
+
+        Those that were quick are ahead then. What they did is left out, for it would count for too much.
+        """
+        return int(self.clock[self.moving].min(initial=self.steps))
 
     def note(self, at: np.ndarray, chains: np.ndarray, path: np.ndarray | int, log_density: np.ndarray) -> np.ndarray:
         """Where chains were after some steps; of these, which are to be kept."""
@@ -93,14 +113,17 @@ class Walked:
 
 
 class Chains:
-    """Keeps the states of chains, each a block of its own, once the warm-up is over."""
+    """Keeps the states of chains, each a block of its own, once the warm-up is over.
 
-    def __init__(self, session: Session, start: Traces, warmup: float, cost: int) -> None:
+    `start_counts` says that where the chains start is a draw, if a rough one, where they could make no step.
+    """
+
+    def __init__(self, session: Session, start: Traces, warmup: float, cost: int, start_counts: bool = False) -> None:
         self.session, self.warmup, self.number = session, warmup, len(start)
-        states = session.limits.budget / max(cost, 1)
+        states = session.expected / max(cost, 1)
         self.every = max(1, int(np.ceil(states * (1 - warmup) / _KEPT)))
         self.steps = self.made = 0
-        self.last = start, np.arange(self.number)
+        self.last: tuple[Traces, np.ndarray] | None = (start, np.arange(self.number)) if start_counts else None
         self.log_densities: list[np.ndarray] = []
         self._visited = {-1}
         session.at_end.append(self._finish)
@@ -109,43 +132,48 @@ class Chains:
     def warming_up(self) -> bool:
         return self.session.progressed < self.warmup
 
-    def add(self, state: Traces, blocks: np.ndarray | None = None) -> None:
+    def add(self, state: Traces, blocks: np.ndarray | None = None, moved: int | None = None) -> None:
         """The chains after a step, which are kept once the warm-up is over.
 
-        Chains that depend on each other are in one block; otherwise each is one of its own.
+        Chains that depend on each other are in one block; otherwise each is one of its own. `moved` is how many of
+        them have made the step, where the budget was not enough for all: the first ones.
         """
         blocks = np.arange(self.number) if blocks is None else blocks
         self.last = state, blocks
         if not self.warming_up:
-            self._keep(state, blocks)
+            self._keep(state, blocks, self.number if moved is None else moved)
 
     def add_walk(self, walked: Walked, state: Traces) -> None:
         """Many steps at once, after which the chains are in this state."""
-        blocks = np.arange(self.number)
-        self.last = state, blocks
+        whole = walked.whole
+        if not whole:
+            return
         self._note(walked, state)
         if self.warming_up:
+            self.last = state, np.arange(self.number)
             return
-        collection = self.session.collection
-        made, chains = np.nonzero(walked.path >= 0)
-        collection.count(chains)
-        collection.weigh(state.paths, walked.path[made, chains], np.zeros(len(chains)), chains)
-        for traces, of_chains in walked.kept:
-            collection.keep(traces, np.zeros(len(of_chains)), of_chains)
-        whole = (walked.path >= 0).all(axis=1)
-        self.log_densities.extend(walked.log_density[whole])
-        self.steps += int(whole.sum())
+        made, chains = np.nonzero(walked.path[:whole] >= 0)
+        kept = []
+        for traces, at, of_chains in walked.kept:
+            rows = np.flatnonzero(at < whole)
+            kept.append((traces.take(rows), np.zeros(len(rows)), of_chains[rows]))
+        nothing = np.zeros(len(chains))
+        self.session.collection.add_all(state.paths, walked.path[made, chains], nothing, chains, chains, kept)
+        if walked.moving.all():
+            self.log_densities.extend(walked.log_density[:whole])
+        self.steps += whole
 
     def _note(self, walked: Walked, state: Traces) -> None:
         """Remember where the chains were after some of the steps, and when one was on a path for the first time."""
         every = max(1, self.session.limits.budget // _NOTED)
         before = self.session.runner.evaluations - int(walked.clock.sum())
-        regular = (self.made + np.arange(walked.steps)) % every == 0
-        noted = (regular[:, None] | self._first_visits(walked.path)) & (walked.path >= 0)
+        path = walked.path[: walked.whole]
+        regular = (self.made + np.arange(len(path))) % every == 0
+        noted = (regular[:, None] | self._first_visits(path)) & (path >= 0)
         for step, chain in np.argwhere(noted).tolist():
-            path = state.paths[walked.path[step, chain]].description
-            self.session.history.add(before + (step + 1) * self.number, path=path, chain=chain)
-        self.made += walked.steps
+            name = state.paths[path[step, chain]].description
+            self.session.history.add(before + (step + 1) * self.number, path=name, chain=chain)
+        self.made += len(path)
 
     def _first_visits(self, paths: np.ndarray) -> np.ndarray:
         """Of the path of each chain after each step, those on which none was before."""
@@ -155,17 +183,22 @@ class Chains:
         self._visited.update(numbers.tolist())
         return out
 
-    def _keep(self, state: Traces, blocks: np.ndarray) -> None:
-        self.session.collection.count(blocks)
-        self.session.collection.add(state, np.zeros(self.number), blocks, keep=self.steps % self.every == 0)
-        self.log_densities.append(state.log_density)
+    def _keep(self, state: Traces, blocks: np.ndarray, moved: int) -> None:
+        if moved == self.number:
+            self.log_densities.append(state.log_density)
+        else:
+            state, blocks = state.take(np.arange(moved)), blocks[:moved]
+        self.session.collection.add(state, np.zeros(moved), blocks, keep=self.steps % self.every == 0)
         self.steps += 1
 
     def _finish(self) -> None:
         """What the chains say of themselves, by their log density."""
         if not self.steps:
-            self.session.notes.append("The run ended before the warm-up did. Give it more budget or time.")
-            self._keep(*self.last)
+            if self.last is not None:
+                self.session.notes.append("The run ended before the warm-up did. Give it more budget or time.")
+                self._keep(*self.last, self.number)
+            return
+        if not self.log_densities:
             return
         chains = np.array(self.log_densities).T[:, :, None]
         collection = self.session.collection

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from anabranch.combine import Posterior
 from anabranch.engines.centred import centred_posterior
-from anabranch.engines.markov import CHAINS, Chains, starting_points
+from anabranch.engines.markov import CHAINS, Chains, Walked, starting_points
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.walk import Walk
+from anabranch.pace import Pace
 from anabranch.settings import check, share
 
 __all__ = ["LightweightMH", "RandomWalkMH"]
@@ -41,6 +44,7 @@ class LightweightMH(Sampler):
     warmup: float = 0.2
 
     has_evidence: ClassVar[bool] = False
+    saving: ClassVar[str] = ", or use fewer chains"
     carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -76,6 +80,7 @@ class RandomWalkMH(Sampler):
     importance_samples: float = 0.0
 
     has_evidence: ClassVar[bool] = False
+    saving: ClassVar[str] = ", or use fewer chains"
     carries_values: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -90,13 +95,20 @@ class RandomWalkMH(Sampler):
 
 def run_chains(session: Session, number: int, warmup: float, local_share: float, until: float = 1.0) -> None:
     """Chains, until the session ends, or until a share of it is over."""
-    number = min(number, max(session.limits.budget // 10, 1))
+    number = min(number, max(session.allowed() // 10, 1))
     walk = Walk(session, starting_points(session, number), local_share)
     chains = Chains(session, walk.state, warmup * until, cost=1)
-    longest, steps = max(1, min(session.limits.budget // (8 * number), _LONGEST)), 1
+    longest, steps, pace = max(1, min(session.limits.budget // (8 * number), _LONGEST)), 1, Pace()
     while session.goes_on() and (session.progressed < until or not chains.steps):
         if chains.warming_up:
             walk.scales.learn(walk.state)
-        walked = walk.advance(min(steps, -(-session.left // number)), chains.every, chains.steps)
-        chains.add_walk(walked, walk.state)
+        moving = np.arange(number) < session.left  # all of them, but at the very end of the budget
+        length = pace.size(max(min(steps, session.left // number), 1))
+        walked = Walked.begun(length, moving, chains.every, chains.steps)
+        try:
+            with session.until(until if chains.made else 1.0), pace.measured(length):
+                walk.advance(walked)
+        finally:
+            # Also if a limit or the user ended it on the way.
+            chains.add_walk(walked, walk.state)
         steps = min(2 * steps, longest)

@@ -11,9 +11,10 @@ All run several chains side by side, in one population of particles.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from anabranch.engines.markov import CHAINS, Chains, accepted
 from anabranch.engines.particles import Filter, Swept, check_observations, picked
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.runner import Runner
-from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.sampler import Sampler, Session, recordings_of
 from anabranch.engines.single_site import Scales, log_acceptance, propose
 from anabranch.engines.traces import Traces
 from anabranch.settings import check, flag, names, share, whole
@@ -32,6 +33,10 @@ from anabranch.settings import check, flag, names, share, whole
 __all__ = ["IPMCMC", "PIMH", "PMMH", "ParticleGibbs"]
 
 _ATTEMPTS = 20
+_STEPS, _STEPS_IN_TIME = 2, 10
+"""Steps of each chain that a budget, and a time, should allow for: in a time, one on the way at the end is lost."""
+_CHAINS = 4
+"""Chains that should remain where there is not enough for all: errors come from how they differ."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,9 @@ class _ParticleChains(Sampler):
     warmup: float = 0.2
 
     has_evidence: ClassVar[bool] = False
+    evidence_apart: ClassVar[bool] = True
     sequential: ClassVar[bool] = True
+    saving: ClassVar[str] = ", or use fewer particles or chains"
 
     def __post_init__(self) -> None:
         check(self, particles=whole(2), **CHAINS, **SCHEME)
@@ -57,6 +64,40 @@ class _ParticleChains(Sampler):
     def filter(self) -> Filter:
         return Filter(self.particles, self.resampling, self.threshold)
 
+    def cost(self, session: Session) -> int:
+        """Executions of one chain in a step, at most."""
+        return self.particles
+
+    @property
+    def first_cost(self) -> int:
+        """Executions of one chain before its first step, if no filter has to be run again."""
+        return self.particles
+
+    def afforded(self, session: Session) -> Self:
+        """The same with fewer chains, and then fewer particles, where the budget or the time is small."""
+
+        def trial(n: int) -> Swept:
+            return replace(self.filter, particles=n).sweep(session.runner, 1, session.rng)
+
+        def total(engine: _ParticleChains, chains: int = 1) -> int:
+            return chains * (engine.first_cost + steps * engine.cost(session))
+
+        steps = _STEPS if session.limits.seconds is None else _STEPS_IN_TIME
+        allowed = session.allowed(trial)
+        chains = min(self.chains, max(allowed // total(self), _CHAINS))
+        particles = max(min(self.particles, self.particles * allowed // total(self, chains)), 2)
+        engine = replace(self, particles=particles)
+        return replace(engine, chains=max(min(chains, allowed // total(engine)), 1))
+
+    def sample(self, session: Session) -> None:
+        engine = self.afforded(session)
+        if engine.first_cost <= session.left:
+            engine.run_chains(session)
+
+    @abstractmethod
+    def run_chains(self, session: Session) -> None:
+        """Run the chains, for which there is enough of everything to start."""
+
     def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[np.ndarray, Traces]:
         """log Ẑ of filters, and one particle of each; tried again for those in which no particle has any weight.
 
@@ -64,7 +105,8 @@ class _ParticleChains(Sampler):
         """
         swept = self.filter.sweep(session.runner, filters, session.rng, given)
         log_z, state, attempts = swept.log_evidence, swept.traces.take(picked(swept, session.rng)), 1
-        while (lost := log_z == -np.inf).any() and attempts < _ATTEMPTS:
+        most = min(_ATTEMPTS, 1 + session.left // (filters * self.particles))
+        while (lost := log_z == -np.inf).any() and attempts < most:
             again = self.filter.sweep(session.runner, filters, session.rng, given)
             state = state.replaced(lost, again.traces.take(picked(again, session.rng)))
             log_z = np.where(lost, again.log_evidence, log_z)
@@ -78,6 +120,14 @@ class _ParticleChains(Sampler):
         # A chain that found no place to start joins another.
         place = np.where(lost, np.resize(np.flatnonzero(~lost), filters), np.arange(filters))
         return log_z[place], state.take(place)
+
+    def kept(self, session: Session, state: Traces) -> Chains:
+        """What is kept of the chains, which start from here."""
+        return Chains(session, state, self.warmup, self.cost(session), start_counts=True)
+
+    def movable(self, session: Session, cost: int) -> int:
+        """How many of the chains can make a step with what is left of the budget."""
+        return max(min(self.chains, session.left // cost), 1)
 
 
 @dataclass(frozen=True)
@@ -101,15 +151,18 @@ class PIMH(_ParticleChains):
 
     has_evidence: ClassVar[bool] = True
 
-    def sample(self, session: Session) -> None:
+    def run_chains(self, session: Session) -> None:
         log_z, state = self.first(session, self.chains)
-        runs = 0
-        chains = Chains(session, state, self.warmup, self.particles)
-        while session.goes_on():
-            state, log_z, swept = self.step(session.runner, state, log_z, session.rng)
-            session.collection.add_evidence(swept.log_evidence, runs + np.arange(self.chains))
-            runs += self.chains
-            chains.add(state)
+        chains, cost, runs = self.kept(session, state), self.cost(session), 0
+        while session.goes_on(needs=cost):
+            moved = self.movable(session, cost)
+            new, log_z[:moved], swept = self.step(
+                session.runner, state.take(np.arange(moved)), log_z[:moved], session.rng
+            )
+            state = state.followed_by(new)
+            session.collection.add_evidence(swept.log_evidence, runs + np.arange(moved))
+            runs += moved
+            chains.add(state, moved=moved)
 
     def step(
         self, runner: Runner, state: Traces, log_z: np.ndarray, rng: np.random.Generator
@@ -149,12 +202,20 @@ class ParticleGibbs(_ParticleChains):
         super().__post_init__()
         check(self, ancestor_sampling=flag())
 
-    def sample(self, session: Session) -> None:
+    def run_chains(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
-        chains = Chains(session, state, self.warmup, self.particles)
-        while session.goes_on():
-            state = self.step(session.runner, state, session.rng)
-            chains.add(state)
+        chains, cost = self.kept(session, state), self.cost(session)
+        while session.goes_on(needs=cost):
+            moved = self.movable(session, cost)
+            state = state.followed_by(self.step(session.runner, state.take(np.arange(moved)), session.rng))
+            chains.add(state, moved=moved)
+
+    def cost(self, session: Session) -> int:
+        if not self.ancestor_sampling:
+            return self.particles
+        # Once more after each observation but the last, if all are resampled.
+        observations = [len(recording.observations) for recording in recordings_of(session.division)]
+        return self.particles * max(observations, default=1)
 
     def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
         """One step of each chain: the executions after it."""
@@ -199,17 +260,25 @@ class IPMCMC(_ParticleChains):
         words = f"a whole number, at least 1 and below nodes, which is {self.nodes}"
         check(self, conditional=replace(whole(1, self.nodes - 1), words=words))
 
-    def sample(self, session: Session) -> None:
-        pools, free = self.chains, self.nodes - self.conditional
-        states = pools * self.conditional
-        _, state = self.first(session, states)
-        chains = Chains(session, state, self.warmup, self.particles * self.nodes // self.conditional)
-        runs = 0
-        while session.goes_on():
-            state, log_z = self.step(session.runner, state, session.rng)
-            session.collection.add_evidence(log_z.ravel(), runs + np.arange(pools * free))
-            runs += pools * free
-            chains.add(state, blocks=np.repeat(np.arange(pools), self.conditional))
+    def cost(self, session: Session) -> int:
+        return self.particles * self.nodes
+
+    @property
+    def first_cost(self) -> int:
+        return self.particles * self.conditional
+
+    def run_chains(self, session: Session) -> None:
+        free, led, cost = self.nodes - self.conditional, self.conditional, self.cost(session)
+        _, state = self.first(session, self.chains * led)
+        chains = Chains(session, state, self.warmup, cost // led, start_counts=True)
+        pool, runs = np.repeat(np.arange(self.chains), led), 0
+        while session.goes_on(needs=cost):
+            moved = self.movable(session, cost)
+            new, log_z = self.step(session.runner, state.take(np.arange(moved * led)), session.rng)
+            state = state.followed_by(new)
+            session.collection.add_evidence(log_z.ravel(), runs + np.arange(moved * free))
+            runs += moved * free
+            chains.add(state, pool, moved * led)
 
     def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> tuple[Traces, np.ndarray]:
         """One step of each pool: the executions of its conditional filters after it, and log Ẑ of the free ones."""
@@ -285,15 +354,26 @@ class PMMH(_ParticleChains):
                     remedy=f"Its sites are: {', '.join(sorted(names)[:20])}",
                 )
 
-    def sample(self, session: Session) -> None:
+    def cost(self, session: Session) -> int:
+        return self.particles + 1
+
+    @property
+    def first_cost(self) -> int:
+        return 2 * self.particles
+
+    def run_chains(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
         log_z, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
-        chains, scales = Chains(session, state, self.warmup, self.particles), Scales()
-        while session.goes_on():
+        chains, scales, cost = self.kept(session, state), Scales(), self.cost(session)
+        while session.goes_on(needs=cost):
             if chains.warming_up:
                 scales.learn(state)
-            state, log_z = self.step(session.runner, state, log_z, scales, session.rng)
-            chains.add(state)
+            moved = self.movable(session, cost)
+            new, log_z[:moved] = self.step(
+                session.runner, state.take(np.arange(moved)), log_z[:moved], scales, session.rng
+            )
+            state = state.followed_by(new)
+            chains.add(state, moved=moved)
 
     def step(
         self, runner: Runner, state: Traces, log_z: np.ndarray, scales: Scales, rng: np.random.Generator

@@ -21,6 +21,7 @@ from anabranch import errors
 from anabranch.divide import Division
 from anabranch.divide.terms import unwrapped
 from anabranch.engines.sampler import Sampler, Session, recordings_of
+from anabranch.engines.traces import Traces
 from anabranch.settings import check, finite, whole
 
 __all__ = ["Rejection"]
@@ -70,24 +71,21 @@ class Rejection(Sampler):
                     )
 
     def sample(self, session: Session) -> None:
+        session.collect(self.batch, lambda n: self._tried(session, n))
+
+    def _tried(self, session: Session, n: int) -> tuple[Traces, np.ndarray]:
+        """Executions, and their log weights: the bound for those that are accepted."""
         bound = 0.0 if self.log_bound is None else float(self.log_bound)
-        tried = 0
-        while session.goes_on():
-            n = min(self.batch, session.left)
-            traces = session.runner.execute(n)
-            log_likelihood = traces.valid_log_likelihood
-            highest = float(log_likelihood.max())
-            if highest > bound + 1e-9 * max(1.0, abs(bound)):
-                raise errors.EngineCannotRun(
-                    f"an execution has a log likelihood of {highest:.6g}, above the bound of {bound:.6g}",
-                    remedy=f"Give Rejection a log_bound of more than {highest:.6g} that nothing exceeds, or use "
-                    "ImportanceSampling, which needs none",
-                )
-            accepted = np.log(session.rng.random(n)) < log_likelihood - bound
-            blocks = tried + np.arange(n)
-            tried += n
-            session.collection.count(blocks)
-            session.collection.add(traces, np.where(accepted, bound, -np.inf), blocks)
+        traces = session.runner.execute(n)
+        log_likelihood = traces.valid_log_likelihood
+        highest = float(log_likelihood.max())
+        if highest > bound + 1e-9 * max(1.0, abs(bound)):
+            raise errors.EngineCannotRun(
+                f"an execution has a log likelihood of {highest:.6g}, above the bound of {bound:.6g}",
+                remedy=f"Give Rejection a log_bound of more than {highest:.6g} that nothing exceeds, or use "
+                "ImportanceSampling, which needs none",
+            )
+        return traces, np.where(np.log(session.rng.random(n)) < log_likelihood - bound, bound, -np.inf)
 
 
 def _is_certain(distribution: dist.Distribution) -> bool:

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import Division, Path
 from anabranch.divide.division import Executions, Restarted
+from anabranch.divide.fitting import coordinates_of
 from anabranch.divide.recording import Site
 from anabranch.divide.simulate import Given
 from anabranch.divide.support import why_not_drawn
+from anabranch.divide.tree import Arrival
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["Runner", "check_drawn"]
@@ -56,6 +59,9 @@ class Runner:
                 for site in group.arrival.recording.sites:
                     self._register(site)
                 out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
+                if group.arrival.execution is not None:
+                    out.points = np.full(n, None) if out.points is None else out.points
+                    out.points[group.members[0]] = _point(group.arrival)
         self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
         return out
 
@@ -82,6 +88,17 @@ class Runner:
             self._numbers[path.signature] = len(self.paths)
             self.paths.append(path)
         return self._numbers[path.signature]
+
+
+def _point(arrival: Arrival) -> np.ndarray:
+    """The point of its path at which an execution is that the interpreter ran."""
+    parts, values = [np.zeros(0)], arrival.values()
+    for site in arrival.recording.free:
+        value = values[site.name]
+        if not site.discrete and site.distribution.support is not constraints.real:
+            value = coordinates_of(*arrival.parameters(site.name), value)
+        parts.append(np.asarray(value, float).reshape(-1))
+    return np.concatenate(parts)
 
 
 def check_drawn(site: Site) -> None:

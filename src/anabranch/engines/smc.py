@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from anabranch.divide import Division
-from anabranch.engines.particles import Filter, check_observations
+from anabranch.engines.particles import Filter, Swept, check_observations
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.sampler import Sampler, Session
+from anabranch.pace import Pace
 from anabranch.settings import check, whole
 
 __all__ = ["SMC"]
@@ -26,7 +27,7 @@ class SMC(Sampler):
     """A bootstrap particle filter, run again and again; each run counts with its own evidence.
 
     Args:
-        particles: of a run; fewer where the budget does not allow for twenty runs.
+        particles: of a run; fewer where the budget or the time does not allow for twenty runs.
         resampling: "multinomial", "stratified" or "systematic".
         threshold: the effective share of the particles below which they are resampled; 1: always.
 
@@ -49,6 +50,7 @@ class SMC(Sampler):
     sequential: ClassVar[bool] = True
     independent: ClassVar[bool] = True
     fewest: ClassVar[int] = 50
+    saving: ClassVar[str] = ", or use fewer particles"
 
     def __post_init__(self) -> None:
         check(self, particles=whole(1), **SCHEME)
@@ -57,14 +59,17 @@ class SMC(Sampler):
         check_observations("SMC", division)
 
     def sample(self, session: Session) -> None:
-        particles = min(self.particles, max(session.limits.budget // _RUNS, 1))
-        filters = Filter(particles, self.resampling, self.threshold)
-        runs = 0
-        while session.goes_on():
-            number = int(np.clip(session.left // particles, 1, max(_POPULATION // particles, 1)))
-            swept = filters.sweep(session.runner, number, session.rng)
+        def trial(n: int) -> Swept:
+            return replace(filters, particles=n).sweep(session.runner, 1, session.rng)
+
+        filters = Filter(self.particles, self.resampling, self.threshold)
+        particles = min(self.particles, max(session.allowed(trial) // _RUNS, 1))
+        filters, runs, pace = replace(filters, particles=particles), 0, Pace()
+        while session.goes_on(needs=particles):
+            number = pace.size(min(session.left // particles, max(_POPULATION // particles, 1)))
+            with pace.measured(number):
+                swept = filters.sweep(session.runner, number, session.rng)
             blocks = runs + np.arange(number)
             runs += number
-            session.collection.count(blocks)
             log_weights = swept.log_weights - np.log(particles)
-            session.collection.add(swept.traces, log_weights.ravel(), np.repeat(blocks, particles))
+            session.collection.add(swept.traces, log_weights.ravel(), np.repeat(blocks, particles), blocks)

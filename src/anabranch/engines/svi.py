@@ -8,6 +8,7 @@ prior, whose density then stands on both sides of f = log γ − log q. The weig
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -21,8 +22,9 @@ from anabranch.engines.importance import GUIDE, guided
 from anabranch.engines.parametrised import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth
 from anabranch.engines.sampler import Sampler, Session
-from anabranch.engines.variational import FIT, Adam, bounded, spread, weigh
-from anabranch.limits import Limits
+from anabranch.engines.variational import FEWEST, FIT, Adam, batch_size, bounded, spread, weigh
+from anabranch.limits import LimitReached, Limits
+from anabranch.pace import Pace
 from anabranch.report.progress import make_progress
 from anabranch.settings import check, one_of
 
@@ -70,13 +72,18 @@ class SVI(Sampler):
 
     def check(self, division: Division) -> None:
         guide = ParametrisedGuide(self.guide, division.program, seed=0)
-        drawn = guide.execute(self.executions)
+        drawn: set[Any] = set()
+        with contextlib.suppress(LimitReached):  # which may end this once there was a first execution
+            for n in (1, self.executions - 1):
+                drawn |= guide.execute(n).values.keys()
+        if not guide.paths:
+            return
         if not guide.unconstrained:
             raise errors.EngineCannotRun(
                 "the guide has no parameters",
                 remedy="Give it some with numpyro.param, or use ImportanceSampling(guide), which takes it as it is",
             )
-        if not drawn.values:
+        if not drawn:
             raise errors.EngineCannotRun("the guide draws nothing", remedy="Let it draw sites of the program")
         if self.estimator == "pathwise":
             check_smooth(guide.paths, "guide")
@@ -104,13 +111,17 @@ class SVI(Sampler):
         guide = ParametrisedGuide(self.guide, session.division.program, session.guide_seed)
         pathwise = Pathwise(guide) if self.estimator == "pathwise" else None
         adam: dict[str, Adam] = {}
-        while session.progressed < self.fit and session.goes_on():
-            rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
-            traces, f = guided(session.runner, guide, min(self.batch, session.left))
-            gradient = _by_score(guide, f) if pathwise is None else pathwise.gradient(traces, f)
-            for name, part in gradient.items():
-                step = adam.setdefault(name, Adam(part.shape)).step(part / spread(f))
-                guide.move(name, rate * step)
+        pace = Pace(FEWEST)
+        with session.until(self.fit):
+            while session.progressed < self.fit and session.goes_on():
+                rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
+                n = batch_size(session, self.batch, self.fit, pace)
+                with pace.measured(n):
+                    traces, f = guided(session.runner, guide, n)
+                    gradient = _by_score(guide, f) if pathwise is None else pathwise.gradient(traces, f)
+                for name, part in gradient.items():
+                    step = adam.setdefault(name, Adam(part.shape)).step(part / spread(f))
+                    guide.move(name, rate * step)
         return guide
 
 

@@ -35,6 +35,8 @@ class Traces:
         log_probs: of each site, its log density (n,); zero in rows without it.
         present: of each site, the rows that have it (n,).
         log_likelihood: Σ_o log g_o of each execution (n,).
+        points: of each execution that the interpreter ran, its point of the path; else None (n,). To find it out later
+            the interpreter would have to run the program again.
     """
 
     paths: list[Path]
@@ -43,6 +45,7 @@ class Traces:
     values: dict[Key, np.ndarray] = field(default_factory=dict)
     log_probs: dict[Key, np.ndarray] = field(default_factory=dict)
     present: dict[Key, np.ndarray] = field(default_factory=dict)
+    points: np.ndarray | None = field(default=None, kw_only=True)
 
     @classmethod
     def empty(cls, paths: list[Path], n: int) -> Traces:
@@ -93,7 +96,8 @@ class Traces:
         """The executions at `index`, in that order."""
         kept = [key for key, mask in self.present.items() if mask[index].any()]
         columns = [{key: column[key][index] for key in kept} for column in (self.values, self.log_probs, self.present)]
-        return Traces(self.paths, self.path[index], self.log_likelihood[index], *columns)
+        points = None if self.points is None else self.points[index]
+        return Traces(self.paths, self.path[index], self.log_likelihood[index], *columns, points=points)
 
     def replaced(self, chosen: np.ndarray, by: Traces) -> Traces:
         """The other's executions in the rows that are chosen, one's own in the rest."""
@@ -102,6 +106,8 @@ class Traces:
             np.where(chosen, by.path, self.path),
             np.where(chosen, by.log_likelihood, self.log_likelihood),
         )
+        if self.points is not None or by.points is not None:
+            out.points = np.where(chosen, by._points, self._points)
         for key in sorted(self.values.keys() | by.values.keys()):
             out._column(key)
             for rows, source in ((~chosen, self), (chosen, by)):
@@ -113,10 +119,19 @@ class Traces:
                 del out.values[key], out.log_probs[key], out.present[key]
         return out
 
+    def followed_by(self, new: Traces) -> Traces:
+        """The chains that these are after a step that only the first of them have made."""
+        if len(new) == len(self):
+            return new
+        rows = np.arange(len(self))
+        return self.replaced(rows < len(new), new.take(np.minimum(rows, len(new) - 1)))
+
     @classmethod
     def joined(cls, parts: Sequence[Traces]) -> Traces:
         """All executions of several populations of one runner."""
         out = cls.empty(parts[0].paths, sum(map(len, parts)))
+        if any(part.points is not None for part in parts):
+            out.points = np.concatenate([part._points for part in parts])
         start = 0
         for part in parts:
             rows = slice(start, start + len(part))
@@ -126,6 +141,20 @@ class Traces:
                 out.values[key][rows] = part.values[key]
                 out.log_probs[key][rows], out.present[key][rows] = part.log_probs[key], part.present[key]
             start += len(part)
+        return out
+
+    @property
+    def _points(self) -> np.ndarray:
+        return np.full(len(self), None) if self.points is None else self.points
+
+    def coordinates(self, path: Path, rows: np.ndarray) -> np.ndarray:
+        """The points of a path at which its executions in some rows are, with NaN where there is none."""
+        known = np.array([point is not None for point in self._points[rows]], bool)
+        out = np.full((len(rows), path.dim), np.nan)
+        if known.any():
+            out[known] = np.stack(list(self._points[rows[known]]))
+        if not known.all():
+            out[~known] = path.coordinates(self.named(path, rows[~known]))
         return out
 
     def given(self, *, redraw_outside: bool = False) -> Given:

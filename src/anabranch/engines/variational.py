@@ -26,17 +26,20 @@ import numpy as np
 
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces
+from anabranch.pace import Pace
 from anabranch.settings import positive, share, whole
 
-__all__ = ["FIT", "Adam", "bounded", "centred", "spread", "weigh"]
+__all__ = ["FEWEST", "FIT", "Adam", "batch_size", "bounded", "centred", "spread", "weigh"]
 
 _DEPTH, _SPREADS = 50.0, 10.0
 """How far f may be below its highest value: so many nats, or so many times as far as its median, if that is more."""
 _DRAWS = 2_000
 _TINY = 1e-12
+FEWEST = 10
+"""Executions of a step of the fit, at least."""
 
 
-FIT = {"fit": share(zero=False, one=False), "batch": whole(10), "rate": positive()}
+FIT = {"fit": share(zero=False, one=False), "batch": whole(FEWEST), "rate": positive()}
 """What the settings must be with which a guide is fitted."""
 
 
@@ -74,13 +77,12 @@ class Adam:
         return (self.first / (1 - 0.9**self.steps)) / (np.sqrt(self.second / (1 - 0.99**self.steps)) + _TINY)
 
 
+def batch_size(session: Session, batch: int, fit: float, pace: Pace) -> int:
+    """Executions for the next step of a fit, which has a share of the budget and of the time."""
+    left = int(fit * session.limits.budget) - session.runner.evaluations
+    return min(max(pace.size(batch), FEWEST), max(left, 2), session.left)
+
+
 def weigh(session: Session, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:
     """Draw executions with their log weights into the collection, for as long as the session goes on."""
-    drawn = 0
-    while session.goes_on():
-        n = min(_DRAWS, session.left)
-        traces, log_weights = draw(n)
-        blocks = drawn + np.arange(n)
-        drawn += n
-        session.collection.count(blocks)
-        session.collection.add(traces, log_weights, blocks)
+    session.collect(_DRAWS, draw)

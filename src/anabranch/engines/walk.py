@@ -17,13 +17,15 @@ from anabranch.engines.sampler import Session
 from anabranch.engines.single_site import Scales, local_moves, single_site_step
 from anabranch.engines.traces import Key, Traces
 from anabranch.engines.within import LONGEST, Moves, Stretch, Within, sites_within
+from anabranch.limits import checkpoint, enforced, time_limit
+from anabranch.pace import LONGEST_PIECE
 
 __all__ = ["Walk"]
 
 _TRIED = 50
 """Executions of the program for a path, of any number of chains at once, before its loop is compiled."""
-_WORTH = 500
-"""Steps that must be left of each chain for that to pay."""
+_WORTH, _WORTH_SECONDS = 500, 10.0
+"""Steps that must be left of each chain for that to pay, and seconds, where these are limited."""
 
 
 class Walk:
@@ -36,20 +38,30 @@ class Walk:
         self._loops: dict[int, Within | None] = {}
         # Chains of one path per call: of all of them an eighth, as they are spread over the paths.
         self._block = min(max(1 << (len(start) // 8).bit_length() >> 1, 1), 64)
+        # A call of the loop cannot be ended: a step of its chains must be short.
+        while self._block > 1 and self._block > session.rate * LONGEST_PIECE:
+            self._block //= 2
 
-    def advance(self, steps: int, every: int, first: int = 0) -> Walked:
-        """Each chain by so many steps, numbered from `first`, with the executions of every so many of them."""
-        n = len(self.state)
-        walked = Walked(first, every, np.full((steps, n), -1), np.full((steps, n), -np.inf), np.zeros(n, int))
-        while walked.on_the_way.any() and not self.session.limits.time_is_over:
-            left_out = self._move_within_paths(walked)
-            rows = np.flatnonzero(walked.on_the_way)
-            if len(rows):
-                self._execute(rows, {key: mask[rows] for key, mask in left_out.items()}, walked)
+    def advance(self, walked: Walked) -> None:
+        """Each chain by the steps that it is to make. What ends this on the way leaves a state of all chains, and what
+        they did up to there."""
+        try:
+            while walked.on_the_way.any():
+                checkpoint()
+                left_out = self._move_within_paths(walked)
+                rows = np.flatnonzero(walked.on_the_way)
+                if len(rows):
+                    self._execute(rows, {key: mask[rows] for key, mask in left_out.items()}, walked)
+        finally:
+            with enforced(None):
+                self._keep_points(walked)
+
+    def _keep_points(self, walked: Walked) -> None:
         for number, parts in walked.points.items():
-            points, chains = zip(*parts, strict=True)
-            walked.kept.append((self._traces(number, np.concatenate(points)), np.concatenate(chains)))
-        return walked
+            points, steps, chains = map(np.concatenate, zip(*parts, strict=True))
+            rows = np.flatnonzero(steps < walked.whole)
+            if len(rows):
+                walked.kept.append((self._traces(number, points[rows]), steps[rows], chains[rows]))
 
     # Steps for which the program is executed ---------------------------------------------------------------------
 
@@ -60,9 +72,10 @@ class Walk:
         index[rows] = np.arange(len(rows))
         chosen = np.isin(np.arange(len(self.state)), rows)
         self.state = here if chosen.all() else self.state.replaced(chosen, here.take(index))
-        kept = np.flatnonzero(walked.note(walked.clock[rows], rows, here.path, here.log_density))
+        at = walked.clock[rows]
+        kept = np.flatnonzero(walked.note(at, rows, here.path, here.log_density))
         if len(kept):
-            walked.kept.append((here.take(kept), rows[kept]))
+            walked.kept.append((here.take(kept), at[kept], rows[kept]))
         walked.clock[rows] += 1
 
     # Steps within paths ------------------------------------------------------------------------------------------
@@ -85,12 +98,18 @@ class Walk:
         """The compiled loop of a path; None where there is none, or not yet."""
         if number not in self._loops:
             self._tried[number] += 1
-            if self._tried[number] <= _TRIED or self.session.left < _WORTH * len(self.state):
+            if self._tried[number] <= _TRIED or self.session.left < _WORTH * len(self.state) or self._is_late:
                 return None
             path = self.runner.paths[number]
             sites = sites_within(path)
             self._loops[number] = Within(path, sites, self._block) if sites else None
         return self._loops[number]
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the time is too short for another compilation."""
+        limits = time_limit()
+        return limits is not None and limits.seconds is not None and limits.seconds - limits.elapsed < _WORTH_SECONDS
 
     def _move_within(self, loop: Within, rows: np.ndarray, walked: Walked) -> np.ndarray:
         """Move chains until each would choose another site, or is done; False for those without coordinates."""
@@ -100,8 +119,9 @@ class Walk:
             left = np.minimum(left, self.rng.geometric(others, len(rows)) - 1)
         usable = np.ones(len(rows), bool)
         while (left > 0).any():
+            checkpoint()
             these = np.flatnonzero(left > 0)
-            lengths = np.minimum(left[these], LONGEST)
+            lengths = np.minimum(left[these], loop.pace.size(LONGEST))
             stretch = self._stretch(loop, rows[these], lengths)
             usable[these] = stretch.usable
             lengths = np.where(stretch.usable, lengths, 0)
@@ -123,7 +143,9 @@ class Walk:
         free = [site for site in loop.path.sites if site.columns is not None]
         values = [self.state.values[site.name, site.shape][rows].reshape(len(rows), -1) for site in free]
         moves = Moves(chosen, from_prior, numbers, np.log(self.rng.random(shape)))
-        return loop.advance(np.concatenate(values, axis=1), lengths, moves)
+        loop.compile(np.concatenate(values, axis=1), moves)
+        with loop.pace.measured(shape[0]):
+            return loop.advance(np.concatenate(values, axis=1), lengths, moves)
 
     def _follow(self, path: Path, rows: np.ndarray, lengths: np.ndarray, stretch: Stretch, walked: Walked) -> None:
         """Note where the chains were, and put them where they are now."""
@@ -132,9 +154,7 @@ class Walk:
         at = walked.clock[rows[chains]] + steps
         kept = walked.note(at, rows[chains], number, stretch.log_density[steps, chains])
         if kept.any():
-            walked.points[number].append((stretch.points[steps[kept], chains[kept]], rows[chains[kept]]))
-        walked.clock[rows] += lengths
-        self.runner.evaluations += int(lengths.sum())
+            walked.points[number].append((stretch.points[steps[kept], chains[kept]], at[kept], rows[chains[kept]]))
         usable = np.flatnonzero(stretch.usable)
         sites, start = {}, 0
         for position, site in enumerate(path.sites):
@@ -144,7 +164,12 @@ class Walk:
                 values = stretch.values[usable, start : start + size].reshape(-1, *site.shape)
                 start += size
             sites[key] = values, stretch.log_probs[usable, position]
-        self.state.fill(rows[usable], number, stretch.log_likelihood[usable], sites)
+        # A copy: who holds the state as it was must not find it changed by half.
+        state = self.state.take(np.arange(len(self.state)))
+        state.fill(rows[usable], number, stretch.log_likelihood[usable], sites)
+        self.state = state
+        walked.clock[rows] += lengths
+        self.runner.evaluations += int(lengths.sum())
 
     def _traces(self, number: int, points: np.ndarray) -> Traces:
         """Points of a path as executions, of which nothing but the values is known."""

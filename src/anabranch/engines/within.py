@@ -23,6 +23,8 @@ from anabranch.divide import Path
 from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted
 from anabranch.divide.support import independent_sites, supports_are_constant
+from anabranch.limits import checkpoint
+from anabranch.pace import Pace
 
 __all__ = ["Moves", "Stretch", "Within", "sites_within"]
 
@@ -82,6 +84,7 @@ class Within:
         self.moved = [path.sites[number] for number in sites]
         self.density = Density(path.recording)
         self._pool, self._used = np.zeros((0, path.dim)), 0
+        self.pace = Pace()  # of the steps of one call
 
     def from_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """n rows of coordinates; in each the sites that can be moved are independent draws from the prior."""
@@ -94,7 +97,10 @@ class Within:
     def advance(self, values: np.ndarray, lengths: np.ndarray, moves: Moves) -> Stretch:
         """Chains from these values of the free sites (C, numbers), each by its number of steps (C,)."""
         blocks = [slice(start, start + self.block) for start in range(0, len(values), self.block)]
-        parts = [self._advance_block(rows, values, lengths, moves) for rows in blocks]
+        parts = []
+        for rows in blocks:
+            checkpoint()
+            parts.append(self._advance_block(rows, values, lengths, moves))
         usable, points, log_density, *last = zip(*parts, strict=True)
         return Stretch(
             np.concatenate(usable), *(np.concatenate(each, axis=1) for each in (points, log_density)),
@@ -103,19 +109,30 @@ class Within:
 
     def _advance_block(self, rows: slice, values: np.ndarray, lengths: np.ndarray, moves: Moves) -> list[np.ndarray]:
         number, time = len(lengths[rows]), len(moves.chosen)
+        usable, points, log_density, *last = self._loop(*self._arguments(rows, values, lengths, moves))
+        history = [each[:time, :number] for each in (points, log_density)]
+        return [usable[:number], *history, *(each[:number] for each in last)]
+
+    def compile(self, values: np.ndarray, moves: Moves) -> None:
+        """Compile the loop, if it is not yet: how long that takes says nothing of the steps."""
+        if not self._loop.compilations:
+            rows = slice(0, self.block)
+            self._loop.compiled_for(*self._arguments(rows, values, np.zeros(len(values), int), moves))
+
+    def _arguments(self, rows: slice, values: np.ndarray, lengths: np.ndarray, moves: Moves) -> list[np.ndarray]:
+        """Those of the loop, for a block of chains."""
+        number, time = len(lengths[rows]), len(moves.chosen)
 
         def padded(array: np.ndarray) -> np.ndarray:
             out = np.zeros((LONGEST, self.block, *array.shape[2:]), array.dtype)
             out[:time, :number] = array[:, rows]
             return out
 
-        usable, points, log_density, *last = self._loop(
+        return [
             np.pad(values[rows], [(0, self.block - number), (0, 0)], mode="edge"),
             np.pad(lengths[rows], (0, self.block - number)),
             *map(padded, (moves.chosen, moves.from_prior, moves.numbers, moves.log_uniforms)),
-        )
-        history = [each[:time, :number] for each in (points, log_density)]
-        return [usable[:number], *history, *(each[:number] for each in last)]
+        ]
 
     @cached_property
     def _loop(self) -> Jitted:

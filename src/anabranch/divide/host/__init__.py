@@ -25,6 +25,7 @@ from jax.extend import core
 from anabranch.divide.dispatch import one_call
 from anabranch.divide.host import elementwise, indexing, linear, shapes
 from anabranch.divide.host.elementwise import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.limits import checkpoint
 
 __all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]
 
@@ -134,6 +135,7 @@ class _Program(NamedTuple):
 
 
 def _run(jaxpr: AnyJaxpr, args: Sequence[Any]) -> list[Any]:
+    checkpoint()  # a loop comes here once for each of its iterations
     program = _programs.get(jaxpr)
     if program is None:
         program = _programs[jaxpr] = _prepare(jaxpr)
