@@ -22,8 +22,8 @@ __all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", 
 
 _FEW = 2
 """Executions over which a step is applied first where the time is limited and it is not known how long one takes."""
-_LONGEST = 0.2
-"""Seconds for which a step is applied at a time where the time is limited."""
+_LONGEST = 0.05
+"""Seconds for which a step is applied at a time where the time is limited; on a busy machine it may take tenfold."""
 
 
 class Node(int):
