@@ -167,7 +167,7 @@ def test_a_first_answer_comes_in_a_short_time_and_says_what_it_is_worth(monkeypa
 
 def test_what_was_not_looked_at_is_in_the_error(monkeypatch):
     """The mixture, stopped early: most of its paths were never visited, the one with the mass among them or not."""
-    for step in (0.02, 0.005):
+    for step in (0.002, 0.0005):
         use_false_clock(monkeypatch, step)
         posterior = ab.infer(programs.mixture, programs.mixture_data(), seconds=60.0, tolerance=None)
         assert "seconds" in posterior.run.stopped

@@ -54,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     reproduce.add_argument("experiment", choices=["gmm", "misspecified", "induction", "all"])
     reproduce.add_argument("--quick", action="store_true", help="a small version, in about two minutes")
-    reproduce.add_argument("--folder", type=Path, help="where to write (default: reproduction, or reproduction-quick)")
+    where = "where to write (default: reproduction, or reproduction-quick)"
+    reproduce.add_argument("--out", type=Path, dest="folder", help=where)
     reproduce.add_argument("--methods", type=lambda text: text.split(","), metavar="A,B",
                            help="only these of default, paper, is, rmh, rmh_centred, pg, ipmcmc, bbvi")  # fmt: skip
     reproduce.add_argument("--runs", type=_positive, metavar="N", help="runs of each method (default: as in the paper)")

@@ -67,15 +67,20 @@ class Workers:
     def __init__(self, number: int, limits: Limits) -> None:
         self.number, self.limits = number, limits
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Workers:
-        for number in range(self.number):
-            threading.Thread(target=self._work, name=f"anabranch-{number}", daemon=True).start()
+        names = [f"anabranch-{number}" for number in range(self.number)]
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for _ in range(self.number):
+        for _ in self._threads:
             self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(_POLL)  # what they hold goes with them
 
     def _work(self) -> None:
         with enforced(self.limits):

@@ -236,7 +236,7 @@ def test_histories_of_hidden_states_are_counted_and_not_built(states, steps):
         level = ab.sample("level", dist.Normal(0.0, 1.0))
         z = 0
         for t in range(len(y)):
-            z = ab.sample(f"z{t}", dist.Categorical(0.1 + 0.7 * jnp.eye(states)[z]))
+            z = ab.sample(f"z{t}", dist.Categorical((0.1 + 0.7 * jnp.eye(states)[z]) / (0.7 + 0.1 * states)))
             ab.observe(f"y{t}", dist.Normal(level + z, 1.0), y[t])
 
     target = PathTarget(only_path(hidden, np.linspace(0.0, 2.0, steps)))

@@ -1205,7 +1205,7 @@ def test_decisions_without_end(program):
 @pytest.mark.parametrize(
     ("error", "match", "program", "settings"),
     [
-        (TypeError, "function; got 3", 3, {}),
+        (TypeError, "function; got int", 3, {}),
         (TypeError, "function; got None", None, {}),
         (ValueError, "executions.*0", random_prior, {"executions": 0}),
         (ValueError, "executions.*-1", random_prior, {"executions": -1}),

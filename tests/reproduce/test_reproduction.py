@@ -148,7 +148,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
 ) -> None:
     small(monkeypatch)
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
-    arguments = ["reproduce", "gmm", "--folder", str(tmp_path), "--budget", "1_000", "--methods", "is"]
+    arguments = ["reproduce", "gmm", "--out", str(tmp_path), "--budget", "1_000", "--methods", "is"]
     assert command.main([*arguments, "--runs", "1"]) == 0
     runs = tmp_path / "runs/gmm/is/1000"
     first = (runs / "0.json").stat().st_mtime_ns
@@ -162,7 +162,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
 def test_the_page_tells_the_versions_that_made_the_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small(monkeypatch)
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
-    arguments = ["reproduce", "gmm", "--folder", str(tmp_path), "--budget", "500", "--methods", "is"]
+    arguments = ["reproduce", "gmm", "--out", str(tmp_path), "--budget", "500", "--methods", "is"]
     for version, runs in (("7.1", "1"), ("7.2", "2"), ("7.3", "2")):  # the last has nothing left to run
         monkeypatch.setattr(ab, "__version__", version)
         assert command.main([*arguments, "--runs", runs]) == 0
@@ -183,7 +183,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
 
     engines = {**experiments.EXPERIMENTS["gmm"].engines, "default": Broken()}
     monkeypatch.setitem(experiments.EXPERIMENTS, "gmm", replace(experiments.EXPERIMENTS["gmm"], engines=engines))
-    assert command.main(["reproduce", "gmm", "--folder", str(tmp_path), "--budget", "500", "--runs", "1"]) == 1
+    assert command.main(["reproduce", "gmm", "--out", str(tmp_path), "--budget", "500", "--runs", "1"]) == 1
     assert "gmm, default, run 0: ValueError: it is broken" in capsys.readouterr().err
     assert len(records.read_all(tmp_path, {"gmm": 500})) == 1
     assert (tmp_path / "report.html").exists()
@@ -214,7 +214,7 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 
 def test_the_quick_version(tmp_path: Path) -> None:
     """All experiments and methods, in processes of their own: every record, figure, table and the page."""
-    assert command.main(["reproduce", "all", "--quick", "--folder", str(tmp_path)]) == 0
+    assert command.main(["reproduce", "all", "--quick", "--out", str(tmp_path)]) == 0
     budgets = {name: each.quick_budget for name, each in experiments.EXPERIMENTS.items()}
     found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path, budgets)}
     wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.special import logsumexp
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Division, Executions, Path
+from anabranch.divide.support import prior_is_sampled
 
 __all__ = ["Entry", "Ledger"]
 
@@ -75,9 +77,14 @@ class Entry:
         if self.estimate is None:
             return -np.inf
         possible, prior = self.estimate.log_possible, self.path.log_prior_probability
-        if self.visits and prior > -np.inf:
+        if self.visits and prior > -np.inf and self.is_proper:
             possible = min(possible, prior + self.target.best_likelihood)
         return max(possible, self.estimate.log_evidence)
+
+    @cached_property
+    def is_proper(self) -> bool:
+        """Whether the prior is a probability distribution, which one without a finite mass is not."""
+        return prior_is_sampled(self.path)
 
     @property
     def error(self) -> float:

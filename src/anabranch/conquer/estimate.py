@@ -26,6 +26,14 @@ def weights_are_trusted(ess: float, pareto_k: float) -> bool:
     return ess >= FEWEST_DRAWS and (ess >= MANY_DRAWS or not pareto_k > LARGEST_PARETO_K)
 
 
+def slow_error(ess: float, pareto_k: float) -> float:
+    """The relative error of a mean of weights with a heavy tail, which falls with n^−(1−k) instead of n^−½.
+
+    Of a tail above k = 1 the mean does not exist, and nothing of it is known (Vehtari et al., 2024).
+    """
+    return float(max(ess, 1.0) ** -(1 - min(pareto_k, 1.0))) if pareto_k > LARGEST_PARETO_K else 0.0
+
+
 @dataclass(frozen=True)
 class Estimate:
     """An estimate of one path: its evidence with an error, and weighted draws from its posterior.
@@ -99,7 +107,9 @@ class Estimate:
             return cls.nothing(points.shape[1], evaluations, method, remarks)
         log_z, sd, logs = log_mean(log_weights), relative_sd(log_weights), log_weights[kept]
         ess, k = effective_sample_size(logs), pareto_k(log_weights)
-        trusted = weights_are_trusted(ess, k)
+        possible = log_z
+        if not weights_are_trusted(ess, k):
+            possible = max(log_z + np.log1p(slow_error(ess, k)), extrapolated_log_mean(log_weights))
         return cls(
             log_evidence=log_z,
             log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,
@@ -114,7 +124,7 @@ class Estimate:
             evaluations=evaluations,
             method=method,
             remarks=tuple(remarks),
-            log_possible=log_z if trusted else max(log_z, extrapolated_log_mean(log_weights)),
+            log_possible=float(possible),
         )
 
     @classmethod

@@ -18,6 +18,7 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.divide.support import is_prior_alone
 from anabranch.limits import checkpoint
+from anabranch.settings import check, whole
 
 __all__ = ["Forward", "ForwardState"]
 
@@ -52,9 +53,7 @@ class Forward:
     most: int = 50_000
 
     def __post_init__(self) -> None:
-        for name in ("fewest", "most"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        check(self, fewest=whole(1), most=whole(1))
 
     def start(self, target: Target, rng: np.random.Generator) -> ForwardState:
         if not is_prior_alone(target.path):

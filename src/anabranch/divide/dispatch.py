@@ -51,7 +51,8 @@ def _compilation() -> Iterator[None]:
     """Within this, functions are compiled in double precision, whatever trace is current."""
     _compiling.add(threading.get_ident())
     try:
-        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        # Whatever the user's settings: what is compiled ahead of time cannot be run step by step.
+        with jax.enable_x64(True), jax.disable_jit(False), jax.ensure_compile_time_eval():
             yield
     finally:
         _compiling.discard(threading.get_ident())
@@ -77,7 +78,7 @@ class Jitted:
     def __call__(self, *arrays: Any) -> Any:
         """The results, as a tree of NumPy arrays."""
         compiled = self.compiled_for(*arrays)
-        with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
+        with jax.enable_x64(True), jax.disable_jit(False), jax.ensure_compile_time_eval(), one_call():
             return jax.device_get(compiled(*map(np.asarray, arrays)))
 
     def over_rows(self, block: np.ndarray, *arrays: Any) -> Any:

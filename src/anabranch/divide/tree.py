@@ -155,7 +155,8 @@ class Tree:
         self.runs += 1
         recorder = Recorder(self.program, scout)
         try:
-            self._ended(scout.fork, scout.lead(recorder))
+            end = scout.lead(recorder)  # which moves the scout on
+            self._ended(scout.fork, end)
         except LeavesJax as left:
             scout.fork.interpreted = True
             self._say_why_interpreted(left)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anabranch as ab
+from anabranch import errors
 from anabranch.inference import Engine
 from anabranch.reproduce import measures
 from anabranch.reproduce.experiments import EXPERIMENTS
@@ -89,8 +90,16 @@ def _estimates_at_the_end(engine: Engine) -> bool:
 def _by_budget(task: Task, last: ab.Posterior) -> dict[str, list[Any]]:
     """What an estimate made at the end would have been after fewer evaluations, from runs of their own."""
     budgets = [max(task.budget // part, 1) for part in _EARLIER]
-    log_z = [_or_nan(posterior.log_evidence) for posterior in [*(_infer(task, each) for each in budgets), last]]
+    log_z = [*(_log_evidence(task, each) for each in budgets), _or_nan(last.log_evidence)]
     return {"evaluations": [*budgets, last.run.evaluations], "log_evidence": measures.numbers(log_z)}
+
+
+def _log_evidence(task: Task, budget: int) -> float:
+    """The log evidence of a run with this budget; NaN where that is too small for any."""
+    try:
+        return _or_nan(_infer(task, budget).log_evidence)
+    except errors.LimitTooSmall:
+        return _or_nan(None)
 
 
 def _or_nan(value: float | None) -> float:
