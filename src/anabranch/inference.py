@@ -46,8 +46,8 @@ def infer(
         args: its arguments, the data.
         engine: how; `DCC()` unless said otherwise, or one of `ab.engines`.
         seed: where every random choice comes from; the same seed gives the same answer, whatever `workers` is.
-        budget: evaluations of the density, with or without its gradient; the last round may exceed it.
-        seconds: after the first round, begin no path once this time is over; those at work are finished.
+        budget: evaluations of the density, with or without its gradient; exceeded by 2 % at most.
+        seconds: exceeded by a second at most, and by a compilation that has begun; what is known by then is returned.
         tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
         progress: whether to show what happens; by default only in a terminal.
         workers: threads of `DCC`; by default as many as there are cores. Other engines have one.
