@@ -2,6 +2,7 @@
 
 import _thread
 import contextlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -264,6 +265,22 @@ def test_an_interrupt_gives_a_posterior_or_itself(after):
         timer.cancel()
     assert "interrupted" in posterior.run.stopped
     assert not np.isnan(posterior.log_evidence)
+
+
+@pytest.mark.parametrize("engine", [None, ab.engines.ImportanceSampling()], ids=["DCC", "importance sampling"])
+def test_an_interrupt_whose_exception_is_lost_ends_a_run_all_the_same(engine):
+    """Python drops an exception that is raised in a destructor or a callback."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    timer = threading.Timer(1.0, _thread.interrupt_main)
+    timer.start()
+    try:
+        posterior = ab.infer(programs.branching, 2.0, tolerance=None, budget=10**12, engine=engine)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert "interrupted" in posterior.run.stopped
+    assert np.isfinite(posterior.log_evidence)
 
 
 def test_an_interrupt_ends_a_run_whose_worker_hangs():

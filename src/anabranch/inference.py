@@ -12,7 +12,7 @@ from anabranch import settings
 from anabranch.combine import Posterior
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
-from anabranch.limits import Limits
+from anabranch.limits import Limits, interruptible
 from anabranch.report.progress import Progress, make_progress
 
 __all__ = ["Engine", "infer"]
@@ -71,7 +71,7 @@ def infer(
     settings.functions("run", example="ab.DCC()")("engine", engine)
     workers = settings.whole(1).or_none()("workers", workers) or os.cpu_count() or 1
     seed, progress = settings.seed()("seed", seed), settings.flag().or_none()("progress", progress)
-    with make_progress(progress) as display:
+    with interruptible(limits), make_progress(progress) as display:
         division = divide(program, args, kwargs, split, max_sites)
         return engine.run(division, limits, seed, workers, display)
 

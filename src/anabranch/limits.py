@@ -8,16 +8,18 @@ in two threads do not see each other.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from types import FrameType
 
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "time_limit"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "interruptible", "time_limit"]
 
 
 class LimitReached(BaseException):
@@ -83,6 +85,28 @@ def enforced(limits: Limits | None) -> Iterator[None]:
         yield
     finally:
         _enforced.reset(token)
+
+
+@contextmanager
+def interruptible(limits: Limits) -> Iterator[None]:
+    """Within this, an interrupt from the keyboard sets `cancelled` before it raises KeyboardInterrupt.
+
+    The exception alone may be lost: Python drops one that is raised while it collects garbage or calls back from C.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        limits.cancelled.set()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def current() -> Limits | None:

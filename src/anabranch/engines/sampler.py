@@ -174,6 +174,8 @@ class Session:
             limits = self.limits
             by_time = limits.seconds is not None and self.runner.evaluations < limits.budget
             given = f"{limits.seconds:g} seconds" if by_time else f"a budget of {limits.budget:,} executions"
+            if limits.cancelled.is_set():
+                raise KeyboardInterrupt
             raise nothing_drawn(self.engine, given)
 
     def posterior(self) -> Posterior:
@@ -274,6 +276,8 @@ class Sampler(ABC):
         with contextlib.suppress(LimitReached), enforced(limits.within(_EXPLORING)):
             division.explore(self.executions, seed)
         division.check_some_end()
+        if limits.cancelled.is_set():
+            raise KeyboardInterrupt
         if not len(division):
             raise nothing_drawn(self, f"{limits.seconds:g} seconds")
         with enforced(limits.within(_CHECKING)):
@@ -285,7 +289,8 @@ class Sampler(ABC):
         """Let the engine draw, and end it where it is once a limit is reached."""
         with contextlib.suppress(LimitReached), enforced(session.limits):
             self.sample(session)
-        session.stopped = session.stopped or session.limits.exceeded(session.runner.evaluations)
+        interrupted = _INTERRUPTED if session.limits.cancelled.is_set() else ""
+        session.stopped = session.stopped or interrupted or session.limits.exceeded(session.runner.evaluations)
 
 
 def nothing_drawn(engine: Sampler, given: str) -> errors.LimitTooSmall:
