@@ -253,12 +253,21 @@ def test_a_visit_ends_at_its_allowance_and_the_next_goes_on():
 # Interrupts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def keyboard():
+    """Interrupts raise KeyboardInterrupt, which they do not in a process that a test runner has started."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("after", [0.3, 1.5, 4.0])
+@pytest.mark.usefixtures("keyboard")
 def test_an_interrupt_gives_a_posterior_or_itself(after):
     timer = threading.Timer(after, _thread.interrupt_main)
     timer.start()
     try:
-        posterior = ab.infer(change_points, np.repeat([0.0, 4.0], 10), tolerance=None, budget=10**9)
+        posterior = ab.infer(change_points, np.repeat([0.0, 4.0], 10), tolerance=None, budget=10**9, seconds=WATCHDOG)
     except KeyboardInterrupt:
         return
     finally:
@@ -270,12 +279,11 @@ def test_an_interrupt_gives_a_posterior_or_itself(after):
 @pytest.mark.parametrize("engine", [None, ab.engines.ImportanceSampling()], ids=["DCC", "importance sampling"])
 def test_an_interrupt_whose_exception_is_lost_ends_a_run_all_the_same(engine):
     """Python drops an exception that is raised in a destructor or a callback."""
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, lambda number, frame: None)
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
     timer = threading.Timer(1.0, _thread.interrupt_main)
     timer.start()
     try:
-        posterior = ab.infer(programs.branching, 2.0, tolerance=None, budget=10**12, engine=engine)
+        posterior = ab.infer(programs.branching, 2.0, tolerance=None, budget=10**12, engine=engine, seconds=WATCHDOG)
     finally:
         timer.cancel()
         signal.signal(signal.SIGINT, before)
@@ -285,10 +293,11 @@ def test_an_interrupt_whose_exception_is_lost_ends_a_run_all_the_same(engine):
 
 def test_an_interrupt_ends_a_run_whose_worker_hangs():
     out = in_a_process("""
-        import threading, time, _thread
+        import signal, threading, time, _thread
         from anabranch.limits import Limits
         from anabranch.workers import Workers
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which is not so where a test runs in the background
         limits = Limits()
         with Workers(2, limits) as workers:
             threading.Timer(0.5, _thread.interrupt_main).start()

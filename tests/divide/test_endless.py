@@ -370,6 +370,8 @@ def test_an_interrupt_from_the_keyboard_ends_an_endless_program():
         import os, signal, threading
         import anabranch as ab, numpyro.distributions as dist
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which is not so where a test runs in the background
+
         def program():
             ab.sample("x", dist.Normal(0.0, 1.0))
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
