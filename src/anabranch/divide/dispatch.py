@@ -3,9 +3,9 @@
 Two threads that each call a compiled function with batched Cholesky factorisations or triangular solves block each
 other for ever in XLA's thread pool where that has two threads, one for each core (seen with jax 0.10.2, in twelve lines
 without any code of ours; neither asynchronous dispatch nor Eigen's threads make a difference). Which functions are safe
-is not known, so none run at the same time. On two cores this costs little, for most of the time of a run is compiling,
-which takes no lock, and work in NumPy: the paper's programs take as long as before (see `benchmarks/limits.py`).
-Workers that are processes would each compile and import everything again.
+is not known, so none run at the same time. What a run does besides takes no lock: compiling, of which most of a cold
+run consists, and work in NumPy. `benchmarks/limits.py --lock` measures the rest. Workers that are processes would not
+need the lock, but would each import, record and compile everything again.
 """
 
 from __future__ import annotations
