@@ -134,5 +134,5 @@ def test_forward_is_for_paths_with_a_prior_alone():
 
 @pytest.mark.parametrize("setting", ["fewest", "most"])
 def test_settings(setting):
-    with pytest.raises(ValueError, match=f"{setting} must be at least 1"):
+    with pytest.raises(ValueError, match=f"{setting} must be a whole number, at least 1"):
         Forward(**{setting: 0})
