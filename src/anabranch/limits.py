@@ -16,10 +16,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import FrameType
+from typing import Protocol
 
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "interruptible", "time_limit"]
+__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "holding", "interruptible", "time_limit"]
+
+
+_PATIENCE = 0.1
+"""Seconds of waiting for a lock after which the limits are asked."""
+
+
+class Lock(Protocol):
+    """A lock of `threading`, reentrant or not."""
+
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+
+    def release(self) -> None: ...
 
 
 class LimitReached(BaseException):
@@ -119,6 +132,17 @@ def checkpoint() -> None:
     limits = _enforced.get()
     if limits is not None:
         limits.check()
+
+
+@contextmanager
+def holding(lock: Lock) -> Iterator[None]:
+    """Within this the lock is held; waiting for it ends with `LimitReached` where the run must."""
+    while not lock.acquire(timeout=_PATIENCE):
+        checkpoint()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def time_limit() -> Limits | None:

@@ -18,14 +18,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from anabranch.limits import checkpoint, time_limit
+from anabranch.limits import holding, time_limit
 
 __all__ = ["Jitted", "is_compiling", "one_call"]
 
 _RUNNING = threading.RLock()
 _compiling: set[int] = set()  # threads, by number
-_PATIENCE = 0.1
-"""Seconds of waiting for the lock after which the limits of the run are asked."""
 _LONGEST, _SMALLER = 0.5, 8
 """Seconds that one call should take at most where the time is limited, and by what blocks are cut for that."""
 
@@ -33,12 +31,8 @@ _LONGEST, _SMALLER = 0.5, 8
 @contextmanager
 def one_call() -> Iterator[None]:
     """Within this, no other thread runs compiled code. Whoever computes with jax must be inside."""
-    while not _RUNNING.acquire(timeout=_PATIENCE):
-        checkpoint()
-    try:
+    with holding(_RUNNING):
         yield
-    finally:
-        _RUNNING.release()
 
 
 def is_compiling(thread: int) -> bool:

@@ -44,14 +44,12 @@ from anabranch.divide.terms import (
     unwrapped,
 )
 from anabranch.divide.watchdog import Watch
-from anabranch.limits import checkpoint
+from anabranch.limits import checkpoint, holding
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
 # NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
 _ONE_AT_A_TIME = threading.RLock()
-_TURN = 0.2
-"""Seconds between two looks at the limits, while another recording is waited for."""
 _OPEN, _KNOWN = (0.5, 1_000), (50.0, 5_000)
 """Questions since the last site, for each of `max_sites`, and at least, after which a program is endless.
 
@@ -145,7 +143,7 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with _turn(), self._own_validation(), recording.trace.current(), self._explained(program), self:
+        with holding(_ONE_AT_A_TIME), self._own_validation(), recording.trace.current(), self._explained(program), self:
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
             recording.result = self._watch.run(program.function, *args, **kwargs)
@@ -443,17 +441,6 @@ def _check_taken_out(distribution: Any, name: str, place: str) -> None:
             where=place,
             remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
         )
-
-
-@contextmanager
-def _turn() -> Iterator[None]:
-    """Wait until no other thread records, unless a limit of the run is reached before."""
-    while not _ONE_AT_A_TIME.acquire(timeout=_TURN):
-        checkpoint()
-    try:
-        yield
-    finally:
-        _ONE_AT_A_TIME.release()
 
 
 def _phrase(text: str, answer: np.ndarray) -> str:
