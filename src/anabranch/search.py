@@ -17,7 +17,8 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.allocate import Arm, Entry, Ledger
-from anabranch.allocate.looks import HEAVY, MANY, MARGIN, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
+from anabranch.allocate.doubt import MANY_VISITED, is_doubtful, possible_of_unvisited, why_doubtful
+from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.history import History
@@ -63,8 +64,6 @@ _SKETCH, _SKETCH_BELOW = 16, 1_000
 """Prior draws of a sketch, and evaluations for each path below which one is made in case that nothing better comes."""
 _DRAWN = 100_000
 """Evaluations that drawing what was summed out may take, when a path is done."""
-_FEW_VISITED, _MANY_VISITED = 5, 30
-"""Paths visited from which on the largest likelihood, or their own evidence, says what the others may have."""
 _DOUBTED = 0.1
 """Possible mass of a path that its diagnostics do not vouch for, relative to the tolerance, from which on it gets
 another visit."""
@@ -188,18 +187,13 @@ class Search:
         if not self.settings.thrifty or not np.isfinite(self.ledger.log_evidence):
             return []
         least = self.ledger.log_evidence + np.log(_DOUBTED * tolerance)
-        doubted = [each for each in self.ledger if each.visits and self.is_doubtful(each) and each.log_possible > least]
+        doubted = [each for each in self.ledger if each.visits and is_doubtful(each) and each.log_possible > least]
         most = self.doubt_most(len(doubted))
         return sorted((each for each in doubted if each.target.evaluations < most), key=lambda each: -each.log_possible)
 
     def doubt_most(self, number: int) -> int:
         """Evaluations that each of so many doubted paths may have had."""
         return int(min(self.limits.budget / (_DOUBT_SHARE * max(number, 1)), _DOUBT_MOST))
-
-    @staticmethod
-    def is_doubtful(entry: Entry) -> bool:
-        """Whether the path has an estimate that its own diagnostics do not vouch for."""
-        return entry.estimate is not None and not entry.gave_up and not entry.estimate.is_trusted
 
     def first_share(self) -> int:
         """Half of the budget for all first looks together; but where the paths are not many, enough to find modes."""
@@ -535,38 +529,15 @@ class Search:
         """log of the evidence that a path may have beside what its estimate says, and why."""
         if entry in self.unseen:
             return self.unseen[entry], "it was found, and a limit came before its first visit"
-        if self.is_doubtful(entry):
-            assert entry.estimate is not None
-            k = "" if np.isnan(entry.estimate.pareto_k) else f" and a Pareto k of {entry.estimate.pareto_k:.2g}"
-            return entry.log_possible, f"its estimate rests on {entry.estimate.ess:.1f} effective draws{k}"
+        if is_doubtful(entry):
+            return entry.log_possible, why_doubtful(entry)
         return -np.inf, ""
-
-    def not_looked_at(self) -> dict[Entry, float]:
-        """The paths that a limit kept from their first visit, each with the log evidence that it may have.
-
-        Nothing is known of their likelihood, or what a sketch says. The mean likelihoods of the other paths say how it
-        varies: theirs may be as far above the best of those as that is above the middle; but once a few paths were
-        climbed, no further above the largest likelihood than where paths are looked for at all.
-        """
-        visited = sum(entry.visits > 0 for entry in self.ledger)
-        means = np.array([each.log_mean_likelihood for each in self.ledger])
-        means, largest = means[np.isfinite(means)], max(each.target.best_likelihood for each in self.ledger)
-        best = float(2 * means.max() - np.median(means)) if len(means) > 1 else largest + MARGIN
-        best = min(best, largest + MARGIN) if visited >= _FEW_VISITED else best
-        # Of many visited, the last stand for the rest (`combine.evidence.missing`).
-        waiting = set(self.to_look_at()) if self.cut_short and visited < _MANY_VISITED else set()
-        unseen = [each for each in self.ledger if not each.visits and (each.estimate is not None or each in waiting)]
-        return {entry: self.possible_unseen(entry, best) for entry in unseen}
-
-    def possible_unseen(self, entry: Entry, best: float) -> float:
-        """What a path may have that was not visited, if its mean likelihood is the best that it may be."""
-        prior = entry.path.log_prior_probability
-        bound = prior + best if prior > -np.inf else self.ledger.log_evidence
-        return bound if entry.estimate is None else max(min(bound, entry.log_possible), entry.log_evidence)
 
     def posterior(self, stopped: str) -> Posterior:
         """What is known by now."""
-        self.unseen = self.not_looked_at()
+        # Of many visited, the last stand for the rest (`combine.evidence.missing`).
+        few = sum(entry.visits > 0 for entry in self.ledger) < MANY_VISITED
+        self.unseen = possible_of_unvisited(self.ledger, set(self.to_look_at()) if self.cut_short and few else set())
         run = self.run(stopped)  # before what was summed out is drawn, which is no part of the inference
         solutions = [self.solution(entry, self.in_own_coordinates(entry)) for entry in self.ledger]
         return Posterior(self.division.program, solutions, run)
