@@ -13,6 +13,7 @@ from anabranch.allocate import UCB, ActiveSet, SuccessiveHalving, Uniform
 from anabranch.conquer import HMC, NUTS, SMC, Auto, RandomWalk, Variational
 from anabranch.limits import Limits
 from exact import named
+from helpers import use_false_clock
 
 FIGURE = named("figure_two")
 
@@ -46,11 +47,24 @@ def test_the_budget_is_kept_to_where_there_are_many_paths():
     assert posterior.run.evaluations <= 20_400
 
 
-def test_time_is_kept_to():
-    posterior = figure(seconds=0.5, tolerance=None, budget=10**9)
-    assert posterior.run.stopped == "The 0.5 seconds are over."
-    assert posterior.run.seconds >= 0.5
+def test_time_is_kept_to(monkeypatch):
+    use_false_clock(monkeypatch, step=0.0002)
+    posterior = figure(seconds=3, tolerance=None, budget=10**9)
+    assert posterior.run.stopped == "The 3 seconds are over."
+    assert posterior.run.seconds >= 3
     assert posterior.run.evaluations < 10**9
+    assert np.isfinite(posterior.log_evidence)
+
+
+@pytest.mark.parametrize("step", [0.5, 0.02, 0.007, 0.005, 0.003, 0.0025, 0.002, 0.0015, 0.0012, 0.001, 0.0005])
+def test_whenever_the_time_ends_there_is_an_answer_with_its_error_or_a_clear_end(step, monkeypatch):
+    use_false_clock(monkeypatch, step)
+    try:
+        posterior = figure(seconds=1, tolerance=None)
+    except ab.errors.LimitTooSmall:
+        assert step >= 0.002
+        return
+    assert abs(posterior.log_evidence - FIGURE.log_evidence) < 4 * posterior.log_evidence_sd
     assert np.isfinite(posterior.log_evidence)
 
 

@@ -73,9 +73,14 @@ class Limits:
         """The same run with this share of its time."""
         return self if self.seconds is None else replace(self, seconds=share * self.seconds)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over or the run was interrupted."""
+        return self.cancelled.is_set() or self.time_is_over
+
     def check(self) -> None:
         """Raise `LimitReached` if the time is over or the run was interrupted."""
-        if self.cancelled.is_set() or self.time_is_over:
+        if self.is_over:
             raise LimitReached
 
     def exceeded(self, evaluations: int) -> str:

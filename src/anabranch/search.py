@@ -79,6 +79,17 @@ class Task(NamedTuple):
     most: int
 
 
+class Outcome(NamedTuple):
+    """What a visit leaves: the target, the strategy's state, the estimate, why the path was given up, if it was."""
+
+    target: Target
+    state: Any
+    estimate: Estimate | None
+    gave_up: str = ""
+    ended_by_clock: bool = False
+    """Whether the run ended within it: then it is no visit, and the estimate is the one from before."""
+
+
 class Search:
     """One run: the division, the ledger, and what is left of the limits."""
 
@@ -99,13 +110,13 @@ class Search:
             with enforced(self.limits):
                 self.explore()
                 self.sketch(workers)
-                return self.rounds_until_stopped(workers)
+                reason = self.rounds_until_stopped(workers)
         except LimitReached:
             reason = self.limits.exceeded(0)
         except KeyboardInterrupt:
             self.limits.cancelled.set()
             reason = ""
-        if not self.ledger.solved:
+        if self.limits.is_over and not any(entry.is_known for entry in self.ledger):
             if self.limits.cancelled.is_set():
                 raise KeyboardInterrupt
             raise self.too_little_time()
@@ -288,7 +299,9 @@ class Search:
         for (entry, _, _), outcome, earlier in zip(chosen, outcomes, spent, strict=True):
             if outcome is None:
                 continue
-            entry.target, entry.state, entry.estimate, entry.gave_up = outcome
+            entry.target, entry.state, entry.estimate, entry.gave_up, ended_by_clock = outcome
+            if ended_by_clock:
+                continue
             # Noted as if the visits, which are made at the same time, came one after the other.
             evaluations += entry.target.evaluations - earlier
             self.note(entry, evaluations)
@@ -307,7 +320,7 @@ class Search:
         self.history.add(evaluations, self.ledger.log_evidence, entry.path.description, None,
                          entry.target.evaluations, entry.log_evidence)  # fmt: skip
 
-    def visit(self, task: Task) -> tuple[Any, Any, Estimate, str] | None:
+    def visit(self, task: Task) -> Outcome | None:
         """One allocation; nothing if the time is over. What goes wrong on one path must not lose what is known."""
         self.limits.check()
         entry, strategy, target, state = task.entry, self.settings.strategy, task.entry.target, task.entry.state
@@ -322,21 +335,25 @@ class Search:
                 if state is None:
                     state = strategy.start(target, rng)
                 state = strategy.advance(target, state, rng, evaluations)
-                return target, state, self.better(entry, strategy.estimate(target, state)), ""
+                estimate = strategy.estimate(target, state)
+                if self.limits.is_over and not estimate.is_informative:
+                    return Outcome(target, state, entry.estimate, ended_by_clock=True)
+                return Outcome(target, state, self.better(entry, estimate))
         except LimitReached:
+            if self.limits.is_over:
+                return Outcome(target, entry.state, entry.estimate, ended_by_clock=True)
             kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
-            return target, entry.state, kept, ""
+            return Outcome(target, entry.state, kept)
         except Exception as error:
             logger.warning("the path (%s) was given up: %s", entry.path.description, error)
             kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
             remark = f"It was given up: {error}"
-            return target, state, replace(kept, remarks=(*kept.remarks, remark)), remark
+            return Outcome(target, state, replace(kept, remarks=(*kept.remarks, remark)), remark)
 
     @staticmethod
     def better(entry: Entry, estimate: Estimate) -> Estimate:
         """The estimate of a visit; where that came to nothing, the sketch that there was before."""
-        found_nothing = estimate.log_evidence == -np.inf and estimate.log_evidence_sd > 0
-        if found_nothing and not entry.visits and entry.estimate is not None:
+        if not estimate.is_informative and not entry.visits and entry.estimate is not None:
             return replace(entry.estimate, evaluations=estimate.evaluations, remarks=estimate.remarks)
         return estimate
 

@@ -57,6 +57,11 @@ class Entry:
     def log_evidence(self) -> float:
         return -np.inf if self.estimate is None else self.estimate.log_evidence
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an estimate that says anything."""
+        return self.estimate is not None and self.estimate.is_informative
+
     def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Rows of the path's own coordinates for points of its target; what was summed out is drawn."""
         self.target.allow(np.inf)

@@ -78,6 +78,11 @@ class Estimate:
     log_possible: float = -np.inf
 
     @property
+    def is_informative(self) -> bool:
+        """Whether mass was found, or it is exact that there is none."""
+        return self.log_evidence > -np.inf or self.log_evidence_sd == 0
+
+    @property
     def is_trusted(self) -> bool:
         """Whether the diagnostics find nothing wrong: enough effective draws, a light tail, chains that agree."""
         if self.log_evidence_sd == 0:
