@@ -132,7 +132,7 @@ def components(options: argparse.Namespace) -> None:
     Nothing else finds paths, so that the budget is not spent on those far out.
     """
     truth = mixture_evidence(9.0)
-    engine = ab.DCC(allocator=Uniform(), executions=100_000, proposals=0, systematic=False, thrifty=False)
+    engine = ab.DCC(allocator=Uniform(), executions=100_000, proposals=0, systematic=False, prune_negligible=False)
     header("mixture in even shares, seed", "K of 1 to 15 found", "within 0.1", "largest error", "at K", "largest z",
            "at K", "evaluations", "seconds")  # fmt: skip
     for seed in options.numbers:

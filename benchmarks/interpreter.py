@@ -46,7 +46,7 @@ def ten_sites(y: np.ndarray) -> float:
     return offset
 
 
-class Given(Messenger):
+class Constraints(Messenger):
     """Gives each site of a program a value, and does nothing else: the program by itself."""
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Given(Messenger):
 
 def bare(y: np.ndarray, values: dict[str, Any]) -> float:
     """The program with its sites given, its distributions made, and no density."""
-    with jax.enable_x64(True), Given(values):
+    with jax.enable_x64(True), Constraints(values):
         return ten_sites(y)
 
 

@@ -125,7 +125,7 @@ def test_a_program_is_a_function(program):
         ab.infer(program)
 
 
-@pytest.mark.parametrize("name", ["executions", "most_executions", "allocations", "share", "proposals", "summed"])
+@pytest.mark.parametrize("name", ["executions", "max_executions", "allocations", "share", "proposals", "summed"])
 def test_settings_are_checked(name):
     with pytest.raises(ValueError, match=name):
         ab.DCC(**{name: -1})
@@ -207,18 +207,18 @@ def test_the_algorithm_of_the_paper():
 
 
 def test_every_number_of_the_paper_has_its_field():
-    given = ab.DCC.paper(T_0=21, T_init=22, N=3, M=4, C_0=7, delta=0.25, beta=0.75, kappa=1.5, T_a=23, most_active=6)
+    given = ab.DCC.paper(T_0=21, T_init=22, N=3, M=4, C_0=7, delta=0.25, beta=0.75, kappa=1.5, T_a=23, max_active=6)
     assert given == ab.DCC(
         strategy=RandomWalk(chains=3, importance_samples=4, initial_steps=22),
         allocator=UCB(delta=0.25, beta=0.75, kappa=1.5, look_ahead=23),
         executions=21,
-        most_executions=21,
+        max_executions=21,
         proposals=3,
         systematic=False,
         active=ActiveSet(threshold=7, growth=0.01, most=6),
         allocations=8,
         share=150,  # ten steps of three chains: a move and four importance samples each
-        thrifty=False,
+        prune_negligible=False,
         summed=0,
     )
 
@@ -233,7 +233,7 @@ def test_every_number_of_the_paper_has_its_field():
         ({"allocator": Uniform()}, "ModeMixture", 20_000),
         ({"allocator": SuccessiveHalving()}, "ModeMixture", 20_000),
         ({"systematic": False}, "ModeMixture", 20_000),
-        ({"thrifty": False}, "ModeMixture", 20_000),
+        ({"prune_negligible": False}, "ModeMixture", 20_000),
     ],
     ids=str,
 )
@@ -276,7 +276,9 @@ def test_interpreted_paths_get_less_at_once():
         ab.observe("y", dist.Normal(x, 1.0), 0.5)
 
     watched = Watched()
-    ab.infer(by_floats, engine=ab.DCC(strategy=watched, executions=20, first_share=3_000), tolerance=0.2)
+    ab.infer(
+        by_floats, engine=ab.DCC(strategy=watched, executions=20, evaluations_per_first_visit=3_000), tolerance=0.2
+    )
     assert watched.given[0][1] == 300
 
 

@@ -28,7 +28,7 @@ MIXTURE = -132.61168711820375
 
 SLOW = {"chinese_restaurant", "chinese_restaurant_in_clumps", "chinese_restaurant_of_six"}
 """Hundreds and thousands of paths."""
-SETTINGS = {"leaves_jax": {"tolerance": 0.05, "engine": ab.DCC(first_share=5_000)}}
+SETTINGS = {"leaves_jax": {"tolerance": 0.05, "engine": ab.DCC(evaluations_per_first_visit=5_000)}}
 """Each evaluation of it is a run of the Python."""
 
 

@@ -269,7 +269,7 @@ def test_an_error_of_the_program_after_discovery(kind, caplog):
             raise kind("it broke")
         ab.observe("y", dist.Normal(v, 1.0), 8.0)
 
-    engine = ab.DCC(executions=50, first_share=2_000)
+    engine = ab.DCC(executions=50, evaluations_per_first_visit=2_000)
     posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=10_000, seed=1)
     assert any("good = 0" in warning and "it broke" in warning for warning in posterior.warnings)
     assert posterior.run.stopped.startswith("Sampling errors are below 0.1;")

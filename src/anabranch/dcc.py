@@ -55,14 +55,14 @@ class DCC:
     strategy: Strategy = field(default_factory=Auto)
     allocator: Allocator = field(default_factory=UCB)
     executions: int = 1_000
-    most_executions: int = 50_000
+    max_executions: int = 50_000
     proposals: int = 100
     systematic: bool = True
     active: ActiveSet = field(default_factory=lambda: ActiveSet(threshold=3))
     allocations: int = 16
     share: int = 5_000
-    first_share: int | None = None
-    thrifty: bool = True
+    evaluations_per_first_visit: int | None = None
+    prune_negligible: bool = True
     summed: int = 64
 
     def __post_init__(self) -> None:
@@ -71,14 +71,14 @@ class DCC:
             strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
             allocator=functions("choose", example="anabranch.allocate.UCB()"),
             executions=whole(1),
-            most_executions=whole(),
+            max_executions=whole(),
             proposals=whole(),
             systematic=flag(),
             active=instance(ActiveSet, "an ActiveSet()"),
             allocations=whole(1),
             share=whole(1),
-            first_share=whole(1).or_none(),
-            thrifty=flag(),
+            evaluations_per_first_visit=whole(1).or_none(),
+            prune_negligible=flag(),
             summed=whole(),
         )
 
@@ -95,7 +95,7 @@ class DCC:
         beta: float = 0.1,
         kappa: float = 1.0,
         T_a: int = 1_000,
-        most_active: int | None = None,
+        max_active: int | None = None,
     ) -> DCC:
         """The paper's own algorithm (appendix B), every hyper-parameter under the paper's name.
 
@@ -115,18 +115,18 @@ class DCC:
         """
         T_0, T_init, T_a = (whole(1)(*each) for each in (("T_0", T_0), ("T_init", T_init), ("T_a", T_a)))
         N, M, C_0 = whole(2)("N", N), whole(2)("M", M), whole(1)("C_0", C_0)
-        most_active = whole(1).or_none()("most_active", most_active)
+        max_active = whole(1).or_none()("max_active", max_active)
         return cls(
             strategy=RandomWalk(chains=N, importance_samples=M, initial_steps=T_init),
             allocator=UCB(delta=delta, beta=beta, kappa=kappa, look_ahead=T_a),
             executions=T_0,
-            most_executions=T_0,
+            max_executions=T_0,
             proposals=N,
             systematic=False,
-            active=ActiveSet(threshold=C_0, growth=0.01, most=most_active),
+            active=ActiveSet(threshold=C_0, growth=0.01, most=max_active),
             allocations=8,
             share=10 * N * (M + 1),
-            thrifty=False,
+            prune_negligible=False,
             summed=0,
         )
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from anabranch import errors
-from anabranch.allocate import Arm, Entry, Ledger
+from anabranch.allocate import PathRecord, PathSummary, PathTable
 from anabranch.allocate.doubt import MANY_VISITED, is_doubtful, possible_of_unvisited, why_doubtful
-from anabranch.allocate.looks import HEAVY, MANY, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
+from anabranch.allocate.first_visits import HEAVY, MANY, NEGLIGIBLE, by_promise, is_easy, is_unknown, that_may_matter
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.history import History
@@ -74,7 +74,7 @@ _DOUBT_SHARE, _DOUBT_MOST = 4, 200_000
 class Task(NamedTuple):
     """A visit: the path, the evaluations it is meant to take, and those at which it is ended."""
 
-    entry: Entry
+    entry: PathRecord
     evaluations: int
     most: int
 
@@ -95,13 +95,13 @@ class Search:
 
     def __init__(self, settings: DCC, division: Division, limits: Limits, seed: int, progress: Progress) -> None:
         self.settings, self.division, self.limits, self.seed, self.progress = settings, division, limits, seed, progress
-        self.ledger = Ledger()
+        self.ledger = PathTable()
         self.executions = 0
         self.rounds = self.looked = self.idle = 0
         self.cut_short = True  # unless it comes to an end by itself
         self.history = History()
         self.gains: list[float] = []  # by how much each first look raised log Ẑ
-        self.unseen: dict[Entry, float] = {}  # at the end: the paths not visited, and what they may have
+        self.unseen: dict[PathRecord, float] = {}  # at the end: the paths not visited, and what they may have
         self.active = settings.active
 
     def go(self, workers: Workers) -> str:
@@ -167,7 +167,7 @@ class Search:
         if fresh := self.to_look_at():
             # Half a round: the sooner the mass is found, the less is spent where there is none.
             waiting, fresh = len(fresh), fresh[: max(self.settings.allocations // 2, len(fresh) // 50, 1)]
-            share = self.settings.first_share or self.first_share()
+            share = self.settings.evaluations_per_first_visit or self.evaluations_per_first_visit()
             most = min(max(left // waiting, int(_SLACK * share)), max(left // len(fresh), 1))
             return [Task(entry, self.first_look(entry, min(share, most)), most) for entry in fresh]
         if doubted := self.doubted()[: self.settings.allocations // 2]:
@@ -175,27 +175,27 @@ class Search:
             return [Task(entry, share, int(_SLACK * share)) for entry in doubted]
         weights, total = self.ledger.weights(), self.ledger.log_evidence
         entries = [each for each in self.chosen() if each.visits and not each.gave_up and self.is_worth(each, total)]
-        hasty = set(self.hasty(weights))
-        entries = self.unsettled(entries, weights, hasty) or entries
+        under_explored = set(self.under_explored(weights))
+        entries = self.unsettled(entries, weights, under_explored) or entries
         number = int(np.clip(left / (_SLACK * _LEAST), 1, self.settings.allocations))
-        times = Counter(self.allocator_choice([Arm(entry.visits, entry.estimate) for entry in entries], number))
+        times = Counter(self.allocator_choice([PathSummary(entry.visits, entry.estimate) for entry in entries], number))
         # Where many paths share the mass, each gets less at a time.
         share = min(self.settings.share, max(self.limits.budget // (10 * len(self.ledger)), self.settings.share // 10))
         share = min(share, max(int(left / _SLACK / max(times.total(), 1)), 1))
         tasks = []
         for entry, count in ((entries[i], count) for i, count in times.items()):
-            evaluations = min(count * share, self.needed(entry, weights[entry.path.signature], entry in hasty))
+            evaluations = min(count * share, self.needed(entry, weights[entry.path.signature], entry in under_explored))
             tasks.append(Task(entry, evaluations, int(_SLACK * count * share)))
         return tasks
 
-    def doubted(self) -> list[Entry]:
+    def doubted(self) -> list[PathRecord]:
         """The paths that may have mass although their estimates say that they have little or none.
 
         The diagnostics of a visit (effective draws, Pareto k) say when its estimate cannot be trusted. Such a path is
         not negligible until it was looked at properly: it gets visits, up to a share of the budget.
         """
         tolerance = self.limits.tolerance or 0.005
-        if not self.settings.thrifty or not np.isfinite(self.ledger.log_evidence):
+        if not self.settings.prune_negligible or not np.isfinite(self.ledger.log_evidence):
             return []
         least = self.ledger.log_evidence + np.log(_DOUBTED * tolerance)
         doubted = [each for each in self.ledger if each.visits and is_doubtful(each) and each.log_possible > least]
@@ -206,42 +206,44 @@ class Search:
         """Evaluations that each of so many doubted paths may have had."""
         return int(min(self.limits.budget / (_DOUBT_SHARE * max(number, 1)), _DOUBT_MOST))
 
-    def first_share(self) -> int:
+    def evaluations_per_first_visit(self) -> int:
         """Half of the budget for all first looks together; but where the paths are not many, enough to find modes."""
         each = self.limits.budget // len(self.ledger)
         least = min(each, _MODES_NEED) if len(self.ledger) <= MANY else 300
         return int(np.clip(each // 2, max(least, 300), 10_000))
 
-    def first_look(self, entry: Entry, share: int) -> int:
+    def first_look(self, entry: PathRecord, share: int) -> int:
         """The evaluations of a first look: no more than a glance takes where many small paths would be compiled."""
         many = len(self.ledger) > MANY and entry.target.dim <= GLANCE_DIM and share < _MODES_NEED
         return min(share, GLANCE_BELOW - 1) if many else share
 
-    def unsettled(self, entries: Sequence[Entry], weights: Mapping[Any, float], hasty: set[Entry]) -> list[Entry]:
+    def unsettled(
+        self, entries: Sequence[PathRecord], weights: Mapping[Any, float], under_explored: set[PathRecord]
+    ) -> list[PathRecord]:
         """Those of the paths on which it depends whether the tolerance is met."""
         tolerance = self.limits.tolerance
-        if tolerance is None or not self.settings.thrifty:
+        if tolerance is None or not self.settings.prune_negligible:
             return []
         least = tolerance / (2 * np.sqrt(len(entries) or 1))
-        return [each for each in entries if each in hasty or weights[each.path.signature] * each.error > least]
+        return [each for each in entries if each in under_explored or weights[each.path.signature] * each.error > least]
 
-    def needed(self, entry: Entry, weight: float, hasty: bool) -> int:
+    def needed(self, entry: PathRecord, weight: float, under_explored: bool) -> int:
         """About the evaluations after which the tolerance would be met with some room: more would be wasted."""
         tolerance = self.limits.tolerance
-        if tolerance is None or not self.settings.thrifty or not np.isfinite(entry.error):
+        if tolerance is None or not self.settings.prune_negligible or not np.isfinite(entry.error):
             return self.limits.budget
-        least = _ENOUGH if hasty else self.settings.share // 10
+        least = _ENOUGH if under_explored else self.settings.share // 10
         return int(max(entry.target.evaluations * (2 * weight * entry.error / tolerance) ** 2, least))
 
-    def allocator_choice(self, arms: Sequence[Arm], number: int) -> list[int]:
+    def allocator_choice(self, arms: Sequence[PathSummary], number: int) -> list[int]:
         rng = np.random.default_rng((self.seed, 0, self.rounds, 1))
         return self.settings.allocator.choose(arms, number, rng) if arms else []
 
-    def chosen(self) -> list[Entry]:
+    def chosen(self) -> list[PathRecord]:
         """The entries of the paths that may share the evaluations."""
         return [self.ledger.entries[key] for key in self.active.chosen if key in self.ledger.entries]
 
-    def to_look_at(self) -> list[Entry]:
+    def to_look_at(self) -> list[PathRecord]:
         """The paths never visited that should be: active ones, and after them, with thrift, any that may matter."""
         unknown = [entry for entry in self.ledger if is_unknown(entry, self.ledger)]
         sketched = [entry for entry in unknown if entry.log_evidence > self.ledger.log_evidence - NEGLIGIBLE]
@@ -249,16 +251,16 @@ class Search:
             return sorted(sketched, key=lambda entry: -entry.log_evidence)
         active = set(self.active.chosen)
         fresh = [entry for entry in unknown if entry.path.signature in active]
-        if not self.settings.thrifty:
+        if not self.settings.prune_negligible:
             return by_promise(fresh)
         likely = that_may_matter(unknown, self.ledger, strictly=True)
         if self.was_in_vain(max(_IN_VAIN, len(likely) // 10)):
             return by_promise([entry for entry in likely if is_easy(entry, self.ledger)])
         return by_promise(that_may_matter(fresh, self.ledger) or likely)
 
-    def is_worth(self, entry: Entry, total: float) -> bool:
+    def is_worth(self, entry: PathRecord, total: float) -> bool:
         """Whether more evaluations could matter: of a path whose look showed it to be negligible they could not."""
-        if not self.settings.thrifty or entry.estimate is None:
+        if not self.settings.prune_negligible or entry.estimate is None:
             return True
         possible = entry.log_evidence + np.log1p(min(entry.estimate.weight_sd, 1e6))
         return bool(possible > total - NEGLIGIBLE)
@@ -279,7 +281,7 @@ class Search:
             entry.estimate = estimate
         self.limits.check()
 
-    def sketched(self, entry: Entry) -> Estimate | None:
+    def sketched(self, entry: PathRecord) -> Estimate | None:
         """The estimate from a few prior draws; nothing where that fails, which the visits will speak of."""
         rng = np.random.default_rng((self.seed, 1 + entry.number, 0, 5))
         entry.target.allow(4 * _SKETCH)
@@ -315,7 +317,7 @@ class Search:
             gain = after - before if np.isfinite(before) and np.isfinite(after) else np.inf
             self.gains += [gain / len(chosen)] * len(chosen)
 
-    def note(self, entry: Entry, evaluations: int) -> None:
+    def note(self, entry: PathRecord, evaluations: int) -> None:
         """Remember that a path was visited, and what is known by now."""
         self.history.add(evaluations, self.ledger.log_evidence, entry.path.description, None,
                          entry.target.evaluations, entry.log_evidence)  # fmt: skip
@@ -351,7 +353,7 @@ class Search:
             return Outcome(target, state, replace(kept, remarks=(*kept.remarks, remark)), remark)
 
     @staticmethod
-    def better(entry: Entry, estimate: Estimate) -> Estimate:
+    def better(entry: PathRecord, estimate: Estimate) -> Estimate:
         """The estimate of a visit; where that came to nothing, the sketch that there was before."""
         if not estimate.is_informative and not entry.visits and entry.estimate is not None:
             return replace(entry.estimate, evaluations=estimate.evaluations, remarks=estimate.remarks)
@@ -387,14 +389,14 @@ class Search:
     def explore(self) -> None:
         """Execute the program from its prior; and go on with it, for as long as that costs next to nothing."""
         arrivals = self.executed(self.settings.executions, self.seed)
-        while self.executions < self.settings.most_executions and self.exploring_is_cheap():
-            more = min(self.executions, self.settings.most_executions - self.executions)
+        while self.executions < self.settings.max_executions and self.exploring_is_cheap():
+            more = min(self.executions, self.settings.max_executions - self.executions)
             arrivals += self.executed(more)
         self.division.check_some_end()
         self.ledger.update(self.division, arrivals)
         counts = counts_of(arrivals)
         self.active = self.active.proposed(counts)
-        if self.settings.thrifty:
+        if self.settings.prune_negligible:
             self.admit(self.ledger.entries)
         self.say_how_long()
 
@@ -424,10 +426,10 @@ class Search:
         in_time = not self.limits.within(_EXPLORING).time_is_over
         return in_time and not interpreted and self.division.python_runs < _RUNS
 
-    def discover(self, visited: Sequence[Entry]) -> None:
+    def discover(self, visited: Sequence[PathRecord]) -> None:
         """Propose from the paths just visited, and look around those with mass."""
         weights = self.ledger.weights()
-        least = min(HEAVY, max(weights.values(), default=0.0)) if self.settings.thrifty else 0.0
+        least = min(HEAVY, max(weights.values(), default=0.0)) if self.settings.prune_negligible else 0.0
         heavy = [each for each in visited if self.is_current(each) and weights[each.path.signature] >= least]
         for entry in sorted(heavy, key=lambda entry: -entry.log_evidence)[: self.settings.allocations]:
             rng = np.random.default_rng((self.seed, 1 + entry.number, entry.visits, 1))
@@ -438,11 +440,11 @@ class Search:
             weights = self.ledger.weights()
             self.look_around([entry for key, entry in self.ledger.entries.items() if weights[key] >= HEAVY])
 
-    def is_current(self, entry: Entry) -> bool:
+    def is_current(self, entry: PathRecord) -> bool:
         """Whether the path is still one of the program's, which may have taken another form meanwhile."""
         return entry.path is self.division.by_signature.get(entry.path.signature)
 
-    def look_around(self, entries: Sequence[Entry]) -> None:
+    def look_around(self, entries: Sequence[PathRecord]) -> None:
         """Find the paths around each of these, once."""
         weights = self.ledger.weights()
         for entry in entries:
@@ -455,7 +457,7 @@ class Search:
             self.remember(entry, weight, around)
             self.admit(around.counts)
 
-    def states(self, entry: Entry, rng: np.random.Generator) -> np.ndarray:
+    def states(self, entry: PathRecord, rng: np.random.Generator) -> np.ndarray:
         """Some draws of a path, from which to propose, in its own coordinates."""
         estimate = entry.estimate
         if estimate is None or not len(estimate.points):
@@ -468,7 +470,7 @@ class Search:
         """Let paths be active at once: those that the prior leads to, and those next to one with mass."""
         self.active = self.active.proposed({each: int(np.ceil(self.active.required)) for each in signatures})
 
-    def remember(self, entry: Entry, weight: float, proposals: Proposals) -> None:
+    def remember(self, entry: PathRecord, weight: float, proposals: Proposals) -> None:
         """Count what was proposed, C_k, and enter what is new."""
         self.executions += sum(proposals.counts.values())
         self.active = self.active.proposed(proposals.counts)
@@ -485,7 +487,7 @@ class Search:
         tolerance = self.limits.tolerance
         if tolerance is None or not np.isfinite(self.ledger.log_evidence) or self.monte_carlo_error() > tolerance:
             return ""
-        if self.hasty(self.ledger.weights()) or self.to_look_at() or self.doubted():
+        if self.under_explored(self.ledger.weights()) or self.to_look_at() or self.doubted():
             return ""
         # The error of the sampling alone: what was never found or solved, more evaluations would not make smaller.
         if self.evidence().weight_sds.max() > tolerance or self.finds_more():
@@ -521,7 +523,7 @@ class Search:
         terms = ((weights[key], entry.estimate) for key, entry in self.ledger.entries.items())
         return float(np.sqrt(sum((w * each.log_evidence_sd) ** 2 for w, each in terms if w > 0 and each is not None)))
 
-    def hasty(self, weights: Mapping[Any, float]) -> list[Entry]:
+    def under_explored(self, weights: Mapping[Any, float]) -> list[PathRecord]:
         """The paths with mass that were given too little to have shown a mode that their first look missed."""
         matter = [self.ledger.entries[key] for key, weight in weights.items() if weight > _MATTERS]
         enough = min(_ENOUGH, self.limits.budget // max(20, 10 * len(matter)))
@@ -535,14 +537,14 @@ class Search:
         solutions = [self.solution(entry, entry.estimate) for entry in self.ledger]
         return join(solutions, self.run(""))
 
-    def solution(self, entry: Entry, estimate: Estimate | None) -> Solution:
+    def solution(self, entry: PathRecord, estimate: Estimate | None) -> Solution:
         """A path with this estimate, which is None where it was given up with nothing."""
         if entry.gave_up and entry.log_evidence == -np.inf:
             estimate = None
         possible, doubt = self.possible(entry)
         return Solution(entry.path, estimate, entry.visits, entry.look, possible, doubt)
 
-    def possible(self, entry: Entry) -> tuple[float, str]:
+    def possible(self, entry: PathRecord) -> tuple[float, str]:
         """log of the evidence that a path may have beside what its estimate says, and why."""
         if entry in self.unseen:
             return self.unseen[entry], "it was found, and a limit came before its first visit"
@@ -594,12 +596,16 @@ class Search:
 
     def has_only_glanced(self) -> bool:
         """Whether there was too little for the first looks at paths that are not so many that this has to be."""
-        if not 1 < len(self.ledger) <= MANY or not self.settings.thrifty or self.settings.first_share:
+        if (
+            not 1 < len(self.ledger) <= MANY
+            or not self.settings.prune_negligible
+            or self.settings.evaluations_per_first_visit
+        ):
             return False
         sampled = [entry for entry in self.ledger.solved if entry.path.dim and not entry.path.interpreted]
         return len(sampled) > 1 and self.limits.budget < GLANCE_BELOW * len(self.ledger)
 
-    def in_own_coordinates(self, entry: Entry) -> Estimate | None:
+    def in_own_coordinates(self, entry: PathRecord) -> Estimate | None:
         """The estimate with what was summed out of its draws drawn."""
         estimate = entry.estimate
         if estimate is None or estimate.points.shape[1] == entry.path.dim:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anabranch.allocate import UCB, Arm, SuccessiveHalving, Uniform
+from anabranch.allocate import UCB, PathSummary, SuccessiveHalving, Uniform
 from anabranch.conquer.estimate import Estimate
 
 RULES = [UCB(), Uniform(), SuccessiveHalving()]
@@ -23,7 +23,9 @@ def known(log_evidence, sd=0.1):
 def some_arms(shift=0.0):
     rng = np.random.default_rng(0)
     settings = [(3, -2.0, 0.5), (1, -1.0, 1.0), (7, 0.0, 0.2), (2, -4.0, 2.0), (5, -0.5, 0.7)]
-    return [Arm(visits, estimate(shift + mean + sd * rng.standard_normal(200))) for visits, mean, sd in settings]
+    return [
+        PathSummary(visits, estimate(shift + mean + sd * rng.standard_normal(200))) for visits, mean, sd in settings
+    ]
 
 
 def choose(rule, arms, n):
@@ -61,7 +63,7 @@ def test_a_round_is_chosen_one_by_one_with_growing_visits():
     for _ in range(12):
         expected.append(int(np.argmax(utility_in_plain_floats(arms, 0.5, 0.1, 1.0, 1000))))
         k = expected[-1]
-        arms[k] = Arm(arms[k].visits + 1, arms[k].estimate)
+        arms[k] = PathSummary(arms[k].visits + 1, arms[k].estimate)
     assert choose(rule, some_arms(), 12) == expected
     assert len(set(expected)) > 1
 
@@ -74,7 +76,7 @@ def test_only_ratios_of_evidence_matter(shift):
 
 
 def test_evidence_that_spans_thousands_of_nats():
-    arms = [Arm(3, known(log_evidence)) for log_evidence in (-9000.0, 4000.0, 3998.0, -1e6)]
+    arms = [PathSummary(3, known(log_evidence)) for log_evidence in (-9000.0, 4000.0, 3998.0, -1e6)]
     rewards = UCB().rewards(arms)
     assert np.isfinite(rewards).all()
     assert np.argmax(rewards) == 1
@@ -86,12 +88,12 @@ def test_a_wide_spread_of_weights_is_explored():
     rng = np.random.default_rng(1)
     narrow = estimate(0.1 * rng.standard_normal(500))
     wide = estimate(3.0 * rng.standard_normal(500) - 4.5)
-    rewards = UCB().rewards([Arm(1, narrow), Arm(1, wide)])
+    rewards = UCB().rewards([PathSummary(1, narrow), PathSummary(1, wide)])
     assert rewards[1] > rewards[0]
 
 
 def test_no_arm_is_starved_in_the_end():
-    arms = [Arm(1, known(0.0)), Arm(1, known(-2000.0)), Arm(1, Estimate.nothing(1, 0, "test"))]
+    arms = [PathSummary(1, known(0.0)), PathSummary(1, known(-2000.0)), PathSummary(1, Estimate.nothing(1, 0, "test"))]
     counts = Counter(choose(UCB(beta=0.1), arms, 2000))
     assert min(counts[k] for k in range(3)) > 20
     assert counts[0] > 4 * max(counts[1], counts[2])
@@ -110,7 +112,11 @@ def test_no_arm_is_starved_in_the_end():
     ],
 )
 def test_strange_estimates_do_no_harm(odd):
-    for arms in ([Arm(1, odd)], [Arm(2, odd), Arm(1, odd)], [Arm(1, odd), *some_arms(), Arm(3, None)]):
+    for arms in (
+        [PathSummary(1, odd)],
+        [PathSummary(2, odd), PathSummary(1, odd)],
+        [PathSummary(1, odd), *some_arms(), PathSummary(3, None)],
+    ):
         rewards = UCB().rewards(arms)
         assert ((rewards >= 0) & (rewards <= 1)).all()
         for rule in RULES:
@@ -118,7 +124,9 @@ def test_strange_estimates_do_no_harm(odd):
 
 
 def test_an_unknown_error_counts_as_much_as_the_best():
-    rewards = UCB(delta=0.0).rewards([Arm(1, known(-50.0, np.inf)), Arm(1, known(-1.0)), Arm(1, known(-2.0))])
+    rewards = UCB(delta=0.0).rewards(
+        [PathSummary(1, known(-50.0, np.inf)), PathSummary(1, known(-1.0)), PathSummary(1, known(-2.0))]
+    )
     assert rewards[0] == rewards[1] > rewards[2] > 0
 
 
@@ -127,7 +135,7 @@ def test_an_unknown_error_counts_as_much_as_the_best():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_arms_never_visited_come_first(rule):
-    arms = [Arm(1, known(100.0)), Arm(0, None), Arm(4, known(-3.0)), Arm(0, None)]
+    arms = [PathSummary(1, known(100.0)), PathSummary(0, None), PathSummary(4, known(-3.0)), PathSummary(0, None)]
     assert choose(rule, arms, 1) == [1]
     assert sorted(choose(rule, arms, 2)) == [1, 3]
     assert set(choose(rule, arms, 3)) >= {1, 3}
@@ -135,13 +143,13 @@ def test_arms_never_visited_come_first(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_new_arms_are_visited_in_turn(rule):
-    assert sorted(choose(rule, [Arm(0, None)] * 4, 4)) == [0, 1, 2, 3]
+    assert sorted(choose(rule, [PathSummary(0, None)] * 4, 4)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_exact_arms_get_nothing_more(rule):
-    exact = Arm(1, known(1000.0, 0.0))
-    assert set(choose(rule, [exact, Arm(1, known(0.0)), exact, Arm(0, None)], 12)) == {1, 3}
+    exact = PathSummary(1, known(1000.0, 0.0))
+    assert set(choose(rule, [exact, PathSummary(1, known(0.0)), exact, PathSummary(0, None)], 12)) == {1, 3}
     assert choose(rule, [exact, exact], 5) == []
     assert choose(rule, [], 5) == []
 
@@ -155,14 +163,14 @@ def test_the_choice_depends_on_nothing_else(rule):
 
 
 def test_uniform_evens_the_visits():
-    chosen = choose(Uniform(), [Arm(5, known(0.0)), Arm(0, None), Arm(2, known(0.0))], 8)
+    chosen = choose(Uniform(), [PathSummary(5, known(0.0)), PathSummary(0, None), PathSummary(2, known(0.0))], 8)
     counts = Counter(chosen)
     assert [5 + counts[0], counts[1], 2 + counts[2]] == [5, 5, 5]
 
 
 def test_halving_gives_the_budget_of_its_rounds():
     """Of eight arms: 8, 4, 2 and 1 are left, and each round has the same budget."""
-    arms = [Arm(1, known(-1000.0 * k)) for k in range(8)]
+    arms = [PathSummary(1, known(-1000.0 * k)) for k in range(8)]
     visits = 1 + np.bincount(choose(SuccessiveHalving(), arms, 3192), minlength=8)
     expected = np.array([1 / 8 + 1 / 4 + 1 / 2 + 1, 1 / 8 + 1 / 4 + 1 / 2, *[1 / 8 + 1 / 4] * 2, *[1 / 8] * 4]) / 4
     np.testing.assert_allclose(visits / visits.sum(), expected, atol=0.002)

@@ -18,7 +18,7 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.hmc import HMC, NUTS, Chains, ChainState
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Path
-from anabranch.divide.callable import log_density_function
+from anabranch.divide.jax_density import log_density_function
 from known import UNSUITED, Known, half_space, leaves_jax, regression
 
 

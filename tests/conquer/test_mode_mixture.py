@@ -93,10 +93,10 @@ def test_a_mode_that_the_first_search_missed_is_added_later():
 
 
 @pytest.mark.parametrize("defence", [0.05, 0.5, 0.9])
-def test_weights_count_the_defensive_component(defence):
+def test_weights_count_the_defensive_component(defensive):
     """A proposal that is off, and too few evaluations to adapt it: the mean of many estimates is right all the same."""
     path, exact = regression(1)
-    strategy = ModeMixture(defence=defence)
+    strategy = ModeMixture(defensive=defensive)
     mode = np.array([[float(solve(path, 0).points.mean())]])
     off = StudentMixture(mode + 0.3, np.full((1, 1, 1), 0.15), np.ones(1), np.array([5.0]))
     wide = StudentMixture(mode, np.full((1, 1, 1), 1.0), np.ones(1), np.array([3.0]))

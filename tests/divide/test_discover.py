@@ -8,8 +8,8 @@ import pytest
 import anabranch as ab
 from anabranch import programs
 from anabranch.divide.discover import _any_other, known_points, neighbours, propose
-from anabranch.divide.fitting import can_have
 from anabranch.divide.graph import Node
+from anabranch.divide.site_transforms import can_have
 from corpus import CASES
 from helpers import indicator, interpreted, row
 

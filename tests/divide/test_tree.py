@@ -8,14 +8,14 @@ from scipy import stats
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.divide.fork import Fork
+from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.show import Ending, draw_tree
 from helpers import interpreted
 
 
 def fork_with(counts, question=(None, 7)):
     """A fork that so many executions left by each answer."""
-    fork = Fork(question=question, visits=sum(counts.values()))
+    fork = DecisionNode(question=question, visits=sum(counts.values()))
     for answer, count in counts.items():
         value = np.asarray(answer)
         fork.child(value.tobytes(), value).visits = count

@@ -374,9 +374,9 @@ def test_a_step_in_pieces_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = group.scores()
     use_false_clock(monkeypatch, step=0.03)
     sizes = []
-    apply = graph.host.apply
+    apply = graph.numpy_backend.apply
     monkeypatch.setattr(
-        graph.host, "apply", lambda p, q, values: (sizes.append(max(map(len, values))), apply(p, q, values))[1]
+        graph.numpy_backend, "apply", lambda p, q, values: (sizes.append(max(map(len, values))), apply(p, q, values))[1]
     )
     with enforced(Limits(seconds=1e6)):
         [again] = division.explore(50, seed=3)

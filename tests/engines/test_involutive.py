@@ -19,7 +19,7 @@ import pytest
 import anabranch as ab
 import exact
 from anabranch import errors
-from anabranch.divide.simulate import Given
+from anabranch.divide.batch import Constraints
 from anabranch.engines.involutive import InvolutiveMH, Move
 from anabranch.engines.jump import Jump
 from anabranch.engines.runner import Runner
@@ -36,7 +36,7 @@ def population(
     """Executions with the given values, and what executes more."""
     runner = Runner(ab.find_paths(program, *args, executions=100), seed=0)
     n = len(next(iter(values.values())))
-    return runner, runner.execute(n, Given(values, present or {}))
+    return runner, runner.execute(n, Constraints(values, present or {}))
 
 
 def moved(runner: Runner, state: Traces, moves: Sequence[Move], rounds: int = 1, seed: int = 0) -> Traces:

@@ -14,7 +14,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import engines
-from anabranch.divide.simulate import Given
+from anabranch.divide.batch import Constraints
 from anabranch.engines import single_site
 from anabranch.engines.particles import Filter, picked
 from anabranch.engines.runner import Runner
@@ -121,7 +121,7 @@ def test_marginal_kernel_leaves_the_posterior_unchanged(parameters: list[str] | 
     both = {key: np.where(own.present[key].reshape(-1, *[1] * len(key[1])), own.values[key],
                           given.values.get(key, own.values[key])) for key in own.values}  # fmt: skip
     present = {key: own.present[key] | given.present.get(key, np.zeros(len(own.present[key]), bool)) for key in both}
-    swept = led._sweep(runner, len(state), rng, Given(both, present), np.ones(len(state), bool))
+    swept = led._sweep(runner, len(state), rng, Constraints(both, present), np.ones(len(state), bool))
     state, log_z = swept.traces.take(picked(swept, rng)), swept.log_evidence
     before = state
     for _ in range(3):
@@ -158,7 +158,7 @@ def test_a_step_that_is_rounded_out_of_the_support_is_refused() -> None:
         ab.observe("y", dist.Normal(x, 1.0), 0.5)
 
     runner, key = Runner(ab.find_paths(program), 0), ("x", ())
-    state = runner.execute(4, Given({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
+    state = runner.execute(4, Constraints({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
     steps = np.array([-100.0, -1.0, 0.1, 0.5])
     proposal = single_site.Proposal(
         [key], np.zeros(4, int), np.zeros(4, bool), dict(state.values), dict(state.present), {key: steps}

@@ -19,7 +19,7 @@ from anabranch.reproduce.truth import induction_truth
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first experiment with two methods that take no time."""
-    engines = {"default": ab.DCC(executions=50, most_executions=50), "is": ab.engines.ImportanceSampling(batch=500)}
+    engines = {"default": ab.DCC(executions=50, max_executions=50), "is": ab.engines.ImportanceSampling(batch=500)}
     of_mixture = replace(experiments.EXPERIMENTS["gmm"], engines=engines)
     monkeypatch.setitem(experiments.EXPERIMENTS, "gmm", of_mixture)
 

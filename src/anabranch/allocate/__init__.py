@@ -2,10 +2,10 @@
 
 from anabranch.allocate.active import ActiveSet
 from anabranch.allocate.allocator import Allocator
-from anabranch.allocate.arm import Arm
 from anabranch.allocate.halving import SuccessiveHalving
-from anabranch.allocate.ledger import Entry, Ledger
+from anabranch.allocate.path_summary import PathSummary
+from anabranch.allocate.path_table import PathRecord, PathTable
 from anabranch.allocate.uniform import Uniform
 from anabranch.allocate.utility import UCB
 
-__all__ = ["UCB", "ActiveSet", "Allocator", "Arm", "Entry", "Ledger", "SuccessiveHalving", "Uniform"]
+__all__ = ["UCB", "ActiveSet", "Allocator", "PathRecord", "PathSummary", "PathTable", "SuccessiveHalving", "Uniform"]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from anabranch.allocate.arm import Arm
+from anabranch.allocate.path_summary import PathSummary
 
 __all__ = ["Allocator"]
 
@@ -15,7 +15,7 @@ __all__ = ["Allocator"]
 class Allocator(Protocol):
     """A frozen dataclass of settings with one function."""
 
-    def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
+    def choose(self, arms: Sequence[PathSummary], n: int, rng: np.random.Generator) -> list[int]:
         """The arms that get the n allocations of a round, as indices; one may come several times.
 
         All are chosen before any of them runs, so that the answer does not depend on how many run at once. Arms that

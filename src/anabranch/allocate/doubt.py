@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from anabranch.allocate.ledger import Entry, Ledger
-from anabranch.allocate.looks import MARGIN
+from anabranch.allocate.first_visits import MARGIN
+from anabranch.allocate.path_table import PathRecord, PathTable
 
 __all__ = ["MANY_VISITED", "is_doubtful", "possible_of_unvisited", "why_doubtful"]
 
@@ -20,19 +20,19 @@ _FEW_VISITED, MANY_VISITED = 5, 30
 """Paths visited from which on the largest likelihood, or their own evidence, says what the others may have."""
 
 
-def is_doubtful(entry: Entry) -> bool:
+def is_doubtful(entry: PathRecord) -> bool:
     """Whether the path has an estimate that its own diagnostics do not vouch for."""
     return entry.estimate is not None and not entry.gave_up and not entry.estimate.is_trusted
 
 
-def why_doubtful(entry: Entry) -> str:
+def why_doubtful(entry: PathRecord) -> str:
     """Why they do not, as a clause."""
     assert entry.estimate is not None
     k = "" if np.isnan(entry.estimate.pareto_k) else f" and a Pareto k of {entry.estimate.pareto_k:.2g}"
     return f"its estimate rests on {entry.estimate.ess:.1f} effective draws{k}"
 
 
-def possible_of_unvisited(ledger: Ledger, waiting: Collection[Entry]) -> dict[Entry, float]:
+def possible_of_unvisited(ledger: PathTable, waiting: Collection[PathRecord]) -> dict[PathRecord, float]:
     """The log evidence that each path may have that was not visited: of those waiting for it, or sketched.
 
     Nothing is known of their likelihood, or what a sketch says. The mean likelihoods of the other paths say how it
@@ -48,7 +48,7 @@ def possible_of_unvisited(ledger: Ledger, waiting: Collection[Entry]) -> dict[En
     return {entry: _possible(entry, best, ledger) for entry in unvisited}
 
 
-def _possible(entry: Entry, best: float, ledger: Ledger) -> float:
+def _possible(entry: PathRecord, best: float, ledger: PathTable) -> float:
     """What a path may have if its mean likelihood is the best that it may be."""
     prior = entry.path.log_prior_probability
     bound = prior + best if prior > -np.inf else ledger.log_evidence

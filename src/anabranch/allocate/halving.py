@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.allocate.arm import Arm
+from anabranch.allocate.path_summary import PathSummary
 from anabranch.settings import check, whole
 
 __all__ = ["SuccessiveHalving"]
@@ -33,7 +33,7 @@ class SuccessiveHalving:
     Example:
         >>> from anabranch.conquer.estimate import Estimate
         >>> def arm(log_evidence):
-        ...     return Arm(1, Estimate.from_draws(np.zeros((1, 1)), np.zeros(1), log_evidence, 0.1, 100, "example"))
+        ...     return PathSummary(1, Estimate.from_draws(np.zeros((1, 1)), np.zeros(1), log_evidence, 0.1, 9, "test"))
         >>> SuccessiveHalving().choose([arm(-900.0), arm(-1.0), arm(-2.0)], n=6, rng=np.random.default_rng(0))
         [1, 1, 1, 2, 1, 1]
     """
@@ -43,7 +43,7 @@ class SuccessiveHalving:
     def __post_init__(self) -> None:
         check(self, factor=whole(2))
 
-    def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
+    def choose(self, arms: Sequence[PathSummary], n: int, rng: np.random.Generator) -> list[int]:
         running = [k for k, arm in enumerate(arms) if not arm.exact]
         if not running:
             return []
@@ -69,7 +69,7 @@ class SuccessiveHalving:
             left = -(-left // self.factor)
 
 
-def _log_evidence(arm: Arm) -> float:
+def _log_evidence(arm: PathSummary) -> float:
     """Minus infinity where nothing is known."""
     return (
         -np.inf

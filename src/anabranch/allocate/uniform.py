@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.allocate.arm import Arm
+from anabranch.allocate.path_summary import PathSummary
 
 __all__ = ["Uniform"]
 
@@ -17,11 +17,12 @@ class Uniform:
     """The arm with the fewest visits is next, the first of those.
 
     Example:
-        >>> Uniform().choose([Arm(2, None), Arm(0, None), Arm(1, None)], n=4, rng=np.random.default_rng(0))
+        >>> paths = [PathSummary(2, None), PathSummary(0, None), PathSummary(1, None)]
+        >>> Uniform().choose(paths, n=4, rng=np.random.default_rng(0))
         [1, 1, 2, 0]
     """
 
-    def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
+    def choose(self, arms: Sequence[PathSummary], n: int, rng: np.random.Generator) -> list[int]:
         visits = {k: arm.visits for k, arm in enumerate(arms) if not arm.exact}
         chosen: list[int] = []
         while visits and len(chosen) < n:

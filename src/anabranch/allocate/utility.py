@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from anabranch.allocate.arm import Arm
+from anabranch.allocate.path_summary import PathSummary
 from anabranch.conquer.estimate import Estimate
 from anabranch.settings import check, finite, share, whole
 
@@ -47,8 +47,8 @@ class UCB:
         >>> from anabranch.conquer.estimate import Estimate
         >>> def arm(visits, log_evidence):
         ...     draws = np.zeros((1, 1)), np.zeros(1)
-        ...     return Arm(visits, Estimate.from_draws(*draws, log_evidence, 0.1, 100, "example"))
-        >>> UCB().choose([arm(1, -900.0), arm(1, -1.0), Arm(0, None)], n=5, rng=np.random.default_rng(0))
+        ...     return PathSummary(visits, Estimate.from_draws(*draws, log_evidence, 0.1, 100, "example"))
+        >>> UCB().choose([arm(1, -900.0), arm(1, -1.0), PathSummary(0, None)], n=5, rng=np.random.default_rng(0))
         [2, 1, 1, 1, 1]
     """
 
@@ -60,7 +60,7 @@ class UCB:
     def __post_init__(self) -> None:
         check(self, delta=share(), beta=finite(0), kappa=finite(0), look_ahead=whole(1))
 
-    def choose(self, arms: Sequence[Arm], n: int, rng: np.random.Generator) -> list[int]:
+    def choose(self, arms: Sequence[PathSummary], n: int, rng: np.random.Generator) -> list[int]:
         running = np.array([not arm.exact for arm in arms], bool)
         if not running.any():
             return []
@@ -78,7 +78,7 @@ class UCB:
         utility = (rewards + self.beta * np.log(total) / np.sqrt(each)) / each
         return np.where(visits > 0, utility, np.inf)
 
-    def rewards(self, arms: Sequence[Arm]) -> np.ndarray:
+    def rewards(self, arms: Sequence[PathSummary]) -> np.ndarray:
         """(1 − δ) τ_k / max τ + δ p_k / max p for each arm."""
         log_tau = np.array([self._log_tau(arm.estimate) for arm in arms])
         probability = self._probability_of_more(arms)
@@ -92,7 +92,7 @@ class UCB:
         log_variance = np.log1p(self.kappa) + 2 * _log(spread)
         return float(estimate.log_evidence + 0.5 * np.logaddexp(0.0, log_variance))
 
-    def _probability_of_more(self, arms: Sequence[Arm]) -> np.ndarray:
+    def _probability_of_more(self, arms: Sequence[PathSummary]) -> np.ndarray:
         """p_k: of a weight above the largest so far of all arms; zero for arms without weights."""
         moments = [
             (e.log_weight_mean, e.log_weight_sd, e.log_weight_max) if (e := arm.estimate) else (-np.inf, 0.0, -np.inf)

@@ -19,11 +19,11 @@ from numpyro.distributions.distribution import Unit
 
 from anabranch.divide import Path
 from anabranch.divide.density import Density
-from anabranch.divide.drawing import draw
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret, replay
 from anabranch.divide.recording import Recording
+from anabranch.divide.samplers import draw
 from anabranch.divide.terms import Observation, support_holds, unwrapped
 
 __all__ = ["ByName", "log_likelihoods", "replicates"]

@@ -24,8 +24,8 @@ from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
-from anabranch.conquer.glance import glance, glance_cost
 from anabranch.conquer.hmc import HMC
+from anabranch.conquer.laplace import glance, glance_cost
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import broad
 from anabranch.conquer.smc import SMC, SMCState

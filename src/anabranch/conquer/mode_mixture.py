@@ -72,7 +72,7 @@ class ModeMixtureState:
     """
 
     proposal: StudentMixture | None = None
-    defence: StudentMixture | None = None
+    defensive: StudentMixture | None = None
     symmetries: tuple[Exchangeable, ...] = ()
     adapting: bool = True
     rounds: int = 0
@@ -88,8 +88,8 @@ class ModeMixtureState:
     def parts(self) -> tuple[StudentMixture, StudentMixture]:
         """The mixture and its defensive component, once there are any."""
         assert self.proposal is not None
-        assert self.defence is not None
-        return self.proposal, self.defence
+        assert self.defensive is not None
+        return self.proposal, self.defensive
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class ModeMixture:
 
     starts: int = 1024
     iterations: int = 40
-    most_modes: int = 40
-    defence: float = 0.1
+    max_modes: int = 40
+    defensive: float = 0.1
     rounds: int = 10
 
     def __post_init__(self) -> None:
-        defence = share(zero=False, one=False)
-        check(self, starts=whole(1), iterations=whole(1), most_modes=whole(1), defence=defence, rounds=whole(1))
+        defensive = share(zero=False, one=False)
+        check(self, starts=whole(1), iterations=whole(1), max_modes=whole(1), defensive=defensive, rounds=whole(1))
 
     def start(self, target: Target, rng: np.random.Generator) -> ModeMixtureState:
         if target.discrete.any() or target.dim == 0:
@@ -141,10 +141,10 @@ class ModeMixture:
         return ModeMixtureState()
 
     def start_from(
-        self, proposal: StudentMixture, defence: StudentMixture, symmetries: Sequence[Exchangeable] = ()
+        self, proposal: StudentMixture, defensive: StudentMixture, symmetries: Sequence[Exchangeable] = ()
     ) -> ModeMixtureState:
         """A state that goes on from a mixture found by other means, such as a fit to a population."""
-        return ModeMixtureState(proposal, defence, tuple(symmetries))
+        return ModeMixtureState(proposal, defensive, tuple(symmetries))
 
     def advance(
         self, target: Target, state: ModeMixtureState, rng: np.random.Generator, evaluations: int
@@ -197,13 +197,13 @@ class ModeMixture:
         if not inside.any():
             return ModeMixtureState(failed="no point of positive density was found to start from")
         population, log_density = population[inside], log_density[inside]
-        defence = broad(population)
+        defensive = broad(population)
         symmetries = find_symmetries(target, population) if symmetric else []
         starts = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
-        modes = self._modes(target, starts, defence.spread, evaluations)
+        modes = self._modes(target, starts, defensive.spread, evaluations)
         if symmetries:
-            modes, symmetries = _folded(target, modes, symmetries, defence.spread)
-        return ModeMixtureState(mixture_on(modes), defence, tuple(symmetries))
+            modes, symmetries = _folded(target, modes, symmetries, defensive.spread)
+        return ModeMixtureState(mixture_on(modes), defensive, tuple(symmetries))
 
     def _confirmed(self, target: Target, state: ModeMixtureState, rng: np.random.Generator) -> bool:
         """Whether the symmetries, found at points of the prior, hold where the mass is, too, and are of use there.
@@ -224,7 +224,7 @@ class ModeMixture:
     def _modes(self, target: Target, starts: np.ndarray, spread: np.ndarray, evaluations: int) -> Modes:
         """The distinct modes that climbs lead to, as many as a quarter of the evaluations allow."""
         points, heights = _mirrored(target, *race(target, starts, spread, self.iterations), spread, evaluations // 10)
-        most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.most_modes))
+        most = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.max_modes))
         near = heights > heights.max() - 2 * _DEPTH
         return polish(target, points[distinct(points, np.where(near, heights, -np.inf), spread, most)], spread)
 
@@ -235,14 +235,14 @@ class ModeMixture:
 
         A mode is missed where its weight γ/q would be larger than all that were drawn.
         """
-        proposal, defence = state.parts
+        proposal, defensive = state.parts
         largest = -np.inf if state.log_weights is None else state.log_weights.max()
         state = replace(state, searched=state.searched + 4 * evaluations * target.cost)
-        starts = _wide(defence).draw(self._number_of_starts(evaluations), rng)
-        modes = self._modes(target, starts, defence.spread, evaluations)
+        starts = _wide(defensive).draw(self._number_of_starts(evaluations), rng)
+        modes = self._modes(target, starts, defensive.spread, evaluations)
         if state.symmetries:
-            modes = polish(target, fold(modes.points, state.symmetries), defence.spread)
-        log_proposal = _defended(proposal, defence, self.defence).log_density(modes.points)
+            modes = polish(target, fold(modes.points, state.symmetries), defensive.spread)
+        log_proposal = _defended(proposal, defensive, self.defensive).log_density(modes.points)
         log_weights = modes.log_density + log_copies(state.symmetries) - log_proposal
         missed = log_weights > largest + 1
         if not missed.any():
@@ -257,7 +257,7 @@ class ModeMixture:
 
         The draws that decide whether to go on are never among those that make the estimate.
         """
-        proposal, defence = state.parts
+        proposal, defensive = state.parts
         d = target.dim
         size = (300 + 50 * d + d * (d + 3)) * (1 + state.rounds // 2)
         if left < 3 * size:  # of a few draws, all should make the estimate
@@ -271,12 +271,12 @@ class ModeMixture:
         state = replace(state, points=points, log_weights=log_weights)
         if (efficiency > _GOOD and state.rounds > 0) or state.rounds >= self.rounds:
             return replace(state, adapting=False)
-        better = _refit(proposal, defence, self.defence, points, log_weights)
+        better = _refit(proposal, defensive, self.defensive, points, log_weights)
         return replace(state, proposal=better, former=(proposal, efficiency), rounds=state.rounds + 1)
 
     def _sample(self, target: Target, state: ModeMixtureState, rng: np.random.Generator, left: int) -> ModeMixtureState:
         """More draws from the mixture; or, where many have shown it to be poor, a better one from them."""
-        proposal, defence = state.parts
+        proposal, defensive = state.parts
         size = min(_BATCH, max(2_000, 2 * len(state.points))) if state.pooled and state.points is not None else 2_000
         points, log_weights = self._draw(target, state, rng, int(np.clip(left, 200, size)))
         if state.pooled:
@@ -288,7 +288,7 @@ class ModeMixture:
         n, efficiency = len(points), effective_sample_size(log_weights) / len(points)
         if n < state.refit_at or efficiency > _GOOD or left < 2 * n:
             return state
-        better = _refit(proposal, defence, self.defence, points, log_weights)
+        better = _refit(proposal, defensive, self.defensive, points, log_weights)
         return replace(
             state, proposal=better, former=(proposal, efficiency), adapting=True, pooled=False, refit_at=4 * n
         )
@@ -297,7 +297,7 @@ class ModeMixture:
         self, target: Target, state: ModeMixtureState, rng: np.random.Generator, n: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draws from the mixture with its defensive component, and their log weights γ/q."""
-        proposal = _defended(*state.parts, self.defence)
+        proposal = _defended(*state.parts, self.defensive)
         points = proposal.draw(n, rng)
         log_density = target.evaluate(points).log_density
         if state.symmetries:
@@ -368,12 +368,12 @@ def mixture_on(modes: Modes) -> StudentMixture:
     return StudentMixture(modes.points, roots, shares / shares.sum(), np.full(len(modes), 5.0))
 
 
-def _defended(proposal: StudentMixture, defence: StudentMixture, share: float) -> StudentMixture:
-    return proposal.with_component(defence.means[0], defence.roots[0], share, float(defence.freedom[0]))
+def _defended(proposal: StudentMixture, defensive: StudentMixture, share: float) -> StudentMixture:
+    return proposal.with_component(defensive.means[0], defensive.roots[0], share, float(defensive.freedom[0]))
 
 
 def _refit(
-    proposal: StudentMixture, defence: StudentMixture, share: float, points: np.ndarray, log_weights: np.ndarray
+    proposal: StudentMixture, defensive: StudentMixture, share: float, points: np.ndarray, log_weights: np.ndarray
 ) -> StudentMixture:
     """The mixture moved towards the weighted points, with the tails that suit them best.
 
@@ -382,8 +382,8 @@ def _refit(
     density a fit by likelihood sees too little.
     """
     weights = _tempered(log_weights, least=20.0 + 2 * proposal.dim)
-    log_old = _defended(proposal, defence, share).log_density(points)
-    extended = _extended(proposal, defence, points, weights)
+    log_old = _defended(proposal, defensive, share).log_density(points)
+    extended = _extended(proposal, defensive, points, weights)
     candidates = []
     now = float(extended.freedom.mean())
     # With more degrees of freedom the tails would be too light to be safe; in many dimensions, with fewer too heavy.
@@ -391,7 +391,7 @@ def _refit(
         candidate = extended.with_freedom(freedom)
         for _ in range(2):
             candidate = candidate.refitted(points, weights)
-        log_new = _defended(candidate, defence, share).log_density(points)
+        log_new = _defended(candidate, defensive, share).log_density(points)
         candidates.append((logsumexp(2 * log_weights + log_old - log_new), freedom, candidate))
     return min(candidates, key=lambda each: each[:2])[2]
 
@@ -407,11 +407,11 @@ def _tempered(log_weights: np.ndarray, least: float) -> np.ndarray:
 
 
 def _extended(
-    proposal: StudentMixture, defence: StudentMixture, points: np.ndarray, weights: np.ndarray
+    proposal: StudentMixture, defensive: StudentMixture, points: np.ndarray, weights: np.ndarray
 ) -> StudentMixture:
     """A component more, where points that only the defensive one explains have a good part of the weight."""
-    mean, root = defence.means[0], defence.roots[0]
-    logs, _ = proposal.with_component(mean, root, 0.05, float(defence.freedom[0])).log_parts(points)
+    mean, root = defensive.means[0], defensive.roots[0]
+    logs, _ = proposal.with_component(mean, root, 0.05, float(defensive.freedom[0])).log_parts(points)
     missed = logs[:, -1] >= logs[:, :-1].max(axis=1)
     share = float(weights[missed].sum())
     if share < 0.02 or share > 0.98:

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import numpyro.distributions as dist
 
+from anabranch.divide.batch import Constraints
 from anabranch.divide.division import Division, Executions
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.simulate import Given
 from anabranch.divide.terms import base_support
 from anabranch.settings import whole
 
@@ -190,7 +190,7 @@ def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generato
 
 
 def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Proposals:
-    given = Given(draft.values, draft.present, draft.steps, redraw_outside=True)
+    given = Constraints(draft.values, draft.present, draft.steps, redraw_outside=True)
     arrivals = division.send(given, draft.size, seed=int(rng.integers(2**62)))
     return Proposals(arrivals, counts_of(arrivals))
 

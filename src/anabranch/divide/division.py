@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from anabranch import addresses, errors, settings
-from anabranch.divide.fork import Fork
-from anabranch.divide.frames import user_frame, where
+from anabranch.divide.batch import Batch, Constraints, stable_hash
+from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Decision, Program, Recording, copied
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, record
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
-from anabranch.divide.simulate import Batch, Given, stable_hash
+from anabranch.divide.source_location import user_frame, where
 from anabranch.divide.tree import Arrival, Part, Scores, Tree
 from anabranch.limits import LimitReached
 
@@ -239,7 +239,7 @@ class Division:
         seed = self._next_seed() if seed is None else seed
         fresh = all(seed != sent for _, sent in self._sent)
         try:
-            return self._send(executions, seed, Given(), count=fresh)
+            return self._send(executions, seed, Constraints(), count=fresh)
         finally:
             # Also where a limit ended it: those that came to an end by then have counted.
             if fresh:
@@ -268,9 +268,9 @@ class Division:
             )
         masks = {name: np.asarray(mask, bool) for name, mask in (present or {}).items()}
         self._check_shapes(arrays)
-        return self._send(sizes.pop(), seed, Given(arrays, masks), count=False)
+        return self._send(sizes.pop(), seed, Constraints(arrays, masks), count=False)
 
-    def send(self, given: Given, executions: int, seed: int) -> list[Executions]:
+    def send(self, given: Constraints, executions: int, seed: int) -> list[Executions]:
         """Execute the program with values of any sites, as far as these are met. New paths are kept."""
         return self._send(executions, seed, given, count=False)
 
@@ -285,7 +285,7 @@ class Division:
                 expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
                 raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
 
-    def _send(self, n: int, seed: int, given: Given, count: bool) -> list[Executions]:
+    def _send(self, n: int, seed: int, given: Constraints, count: bool) -> list[Executions]:
         try:
             # After a restart, the executions that were counted in the old form are to be counted in the new one.
             while self._caught_up < len(self._sent):
@@ -308,9 +308,9 @@ class Division:
                 division.explore(executions, seed)
         return division
 
-    def begin(self, n: int, seed: int, given: Given | None = None) -> Part:
+    def begin(self, n: int, seed: int, given: Constraints | None = None) -> Part:
         """Executions that have not done anything yet."""
-        return self._tree.root, Batch(seed, given or Given(), np.arange(n))
+        return self._tree.root, Batch(seed, given or Constraints(), np.arange(n))
 
     def advance(self, parts: Iterable[Part], until: int) -> list[Arrival]:
         """Send executions on from where they are: to a place from which `until` observations can be weighed, or to
@@ -325,7 +325,7 @@ class Division:
             out.append(Executions(path, arrival.batch.members, arrival.values, arrival))
         return out
 
-    def _found(self, fork: Fork) -> None:
+    def _found(self, fork: DecisionNode) -> None:
         end = fork.end
         assert end is not None
         recording = end if isinstance(end, Recording) else end.recording
@@ -345,7 +345,7 @@ class Division:
             if len(path.ends) > limit and not path.interpreted:
                 self._tame(path.last_decision)
 
-    def _check_repeatable(self, fork: Fork) -> None:
+    def _check_repeatable(self, fork: DecisionNode) -> None:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
         if isinstance(fork.end, Recording):
             check_same(fork.end, record(self.program, fork.end.answers))

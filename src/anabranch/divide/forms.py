@@ -22,7 +22,7 @@ from jax.tree_util import tree_flatten, tree_structure, tree_unflatten
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform, Transform
 
-from anabranch.divide import host
+from anabranch.divide import numpy_backend
 from anabranch.divide.internals import inside, known_array
 from anabranch.divide.terms import base_support, summed, support_holds
 
@@ -107,7 +107,7 @@ class _Function:
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> np.ndarray:
         """Values and parameters, each with the batch as its first axis; so has the result."""
-        [result] = host.evaluate_jaxpr(self.jaxpr, arguments)
+        [result] = numpy_backend.evaluate_jaxpr(self.jaxpr, arguments)
         return result
 
     @cached_property

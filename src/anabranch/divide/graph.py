@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anabranch.divide import host
+from anabranch.divide import numpy_backend
 from anabranch.limits import Limits, checkpoint, time_limit
 
 __all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", "with_batch_axis"]
@@ -150,7 +150,7 @@ def applied(step: Equation, values: Sequence[Any]) -> list[Any]:
     """What an equation makes of its inputs over a batch; some members at a time, where that keeps a limit."""
     limits, n = time_limit(), max((len(value) for value in values), default=1)
     if limits is None:
-        return host.apply(step.primitive, step.params, values)
+        return numpy_backend.apply(step.primitive, step.params, values)
     return _in_pieces(step, values, n, limits)
 
 
@@ -162,7 +162,7 @@ def _in_pieces(step: Equation, values: Sequence[Any], n: int, limits: Limits) ->
         size = _FEW if step.seconds == 0 else max(int(min(_LONGEST / step.seconds, n)), 1)
         stop, began = min(start + size, n), limits.elapsed
         rows = [value if len(value) == 1 else value[start:stop] for value in values]
-        results = host.apply(step.primitive, step.params, rows)
+        results = numpy_backend.apply(step.primitive, step.params, rows)
         # Never zero, whatever the clock says: that stands for what is not known.
         step.seconds = max(limits.elapsed - began, 1e-9) / (stop - start)
         if stop - start == n:

@@ -34,10 +34,10 @@ from jax._src.interpreters import partial_eval
 from jax._src.numpy import indexing
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from anabranch.divide import host
+from anabranch.divide import numpy_backend
 from anabranch.divide.dispatch import one_call
-from anabranch.divide.frames import empty_plate
 from anabranch.divide.graph import Graph, Node
+from anabranch.divide.source_location import empty_plate
 
 __all__ = [
     "LeakedTracer",
@@ -440,10 +440,10 @@ class PathTrace(core.Trace):
         self, primitive: Any, inputs: list[Any], tracers: Sequence[Any], params: dict[str, Any], sites: int
     ) -> Any:
         """Compute now. On the host where there is a rule, for XLA would compile each primitive for each shape."""
-        if not host.supports(primitive, params) or any(map(_belongs_to_jax, inputs)):
+        if not numpy_backend.supports(primitive, params) or any(map(_belongs_to_jax, inputs)):
             with core.set_current_trace(core.eval_trace), one_call():
                 return jax.block_until_ready(primitive.bind(*inputs, **params))
-        values = host.apply(primitive, params, [np.asarray(x)[None] for x in inputs])
+        values = numpy_backend.apply(primitive, params, [np.asarray(x)[None] for x in inputs])
         if primitive.name == "jit":
             weak = [aval.weak_type for aval in params["jaxpr"].out_avals]
         elif "weak_type" in params:

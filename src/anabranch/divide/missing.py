@@ -23,7 +23,7 @@ import numpyro.distributions as dist
 from numpyro import primitives
 
 from anabranch import errors
-from anabranch.divide.frames import belongs_to_program
+from anabranch.divide.source_location import belongs_to_program
 
 __all__ = ["Missing", "missing_values"]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
+from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.evaluation import Evaluation
-from anabranch.divide.fork import Fork
 from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Decision, Program, Recording
@@ -88,7 +88,9 @@ class Path:
         -6.7083
     """
 
-    def __init__(self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[Fork] = ()) -> None:
+    def __init__(
+        self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[DecisionNode] = ()
+    ) -> None:
         self.program = program
         self._ends, self._forks = list(ends), list(forks)
         self._log_probability: float | None = None
@@ -98,7 +100,7 @@ class Path:
         """At how many points the density was computed."""
         self._said_invalid = False
 
-    def add(self, fork: Fork) -> None:
+    def add(self, fork: DecisionNode) -> None:
         """Another decision sequence of this path was found."""
         assert fork.end is not None
         self._ends.append(fork.end)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import logsumexp
 
+from anabranch.divide.batch import Batch, Constraints
 from anabranch.divide.forms import Together
 from anabranch.divide.interpret import Execution, interpret, put_coordinates
 from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.simulate import Batch, Given
 from anabranch.limits import checkpoint
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, n
 
 def _attempt(end: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     """The log weight of each attempt (minus infinity if outside the path), and the values of those inside."""
-    batch = Batch(seed, Given(), np.arange(size), key=offset, stream=_STREAM)
+    batch = Batch(seed, Constraints(), np.arange(size), key=offset, stream=_STREAM)
     batch.env = {site.outputs[0]: site.fixed[None] for site in end.sites if site.fixed is not None}
     values = batch.site_values(end)
     log_weights = np.zeros(size)
@@ -121,7 +121,7 @@ def _interpreted(path: Path, end: Execution, size: int, seed: int, offset: int) 
     met: list[tuple[int, np.ndarray, np.ndarray]] = []
     for i in range(size):
         checkpoint()
-        batch = Batch(seed, Given(), np.arange(1), key=offset + i, stream=_STREAM)
+        batch = Batch(seed, Constraints(), np.arange(1), key=offset + i, stream=_STREAM)
 
         def assign(site: Site, parameters: list[np.ndarray], batch: Batch = batch) -> np.ndarray:
             value = fixed.get(site.name)

@@ -26,12 +26,12 @@ from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
 from anabranch.divide import forms
-from anabranch.divide.frames import empty_plate, frame_of, negated, question, source_line, user_frame, where
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
 from anabranch.divide.missing import missing_values
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.remedies import Departure, departure
+from anabranch.divide.source_location import empty_plate, frame_of, negated, question, source_line, user_frame, where
 from anabranch.divide.terms import (
     Observation,
     as_array,

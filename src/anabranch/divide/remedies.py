@@ -15,7 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from anabranch.divide.frames import question, source_line, where
+from anabranch.divide.source_location import question, source_line, where
 
 __all__ = ["GENERAL", "Departure", "departure", "hours_warning", "interpreter_message", "remedy", "remedy_of_branch"]
 

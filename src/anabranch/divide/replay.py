@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide.fork import Question
+from anabranch.divide.decision_node import Question
 from anabranch.divide.graph import Node
 from anabranch.divide.recorder import Recorder
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.terms import Observation
 
-__all__ = ["Script", "check_same", "not_a_function", "record"]
+__all__ = ["ReplayingOracle", "check_same", "not_a_function", "record"]
 
 
 def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
     """Run the program along known answers."""
-    script = Script(answers)
+    script = ReplayingOracle(answers)
     return script.lead(Recorder(program, script))
 
 
-class Script:
+class ReplayingOracle:
     """An oracle that gives the answers it was given, in order."""
 
     def __init__(self, answers: Sequence[np.ndarray]) -> None:

@@ -18,16 +18,16 @@ from jax.tree_util import tree_leaves
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.divide.fork import Fork, Question
+from anabranch.divide.batch import Batch, Constraints, stable_hash
+from anabranch.divide.decision_node import DecisionNode, Question
 from anabranch.divide.graph import Node, evaluate, with_batch_axis
 from anabranch.divide.internals import as_input
 from anabranch.divide.interpret import Execution, interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import Departure, interpreter_message
-from anabranch.divide.replay import Script, not_a_function
-from anabranch.divide.scoring import Scorer
-from anabranch.divide.simulate import Batch, Given, stable_hash
+from anabranch.divide.replay import ReplayingOracle, not_a_function
+from anabranch.divide.trace_density import Scorer
 from anabranch.limits import LimitReached, checkpoint
 
 __all__ = ["Arrival", "Part", "Scores", "Tree"]
@@ -48,7 +48,7 @@ class Scores:
     sites: dict[tuple[str, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
 
 
-Part = tuple[Fork, Batch]
+Part = tuple[DecisionNode, Batch]
 """Executions, and the place in the tree where they are."""
 
 
@@ -56,7 +56,7 @@ Part = tuple[Fork, Batch]
 class Arrival:
     """Executions of one batch that came to the same place: the end of a run, the remainder, or where they stopped."""
 
-    fork: Fork
+    fork: DecisionNode
     batch: Batch
     execution: Execution | None = None
     _scores: Scores | None = field(default=None, init=False, repr=False)
@@ -109,8 +109,8 @@ class Arrival:
 class Tree:
     """The known part of a program. `on_end` is told of each new end."""
 
-    def __init__(self, program: Program, on_end: Callable[[Fork], None]) -> None:
-        self.program, self.on_end, self.root = program, on_end, Fork(interpreted=program.interpreted)
+    def __init__(self, program: Program, on_end: Callable[[DecisionNode], None]) -> None:
+        self.program, self.on_end, self.root = program, on_end, DecisionNode(interpreted=program.interpreted)
         self.runs = 0  # of the program's Python
         self.departure: Departure | None = None
         """Where the program left JAX, if it did."""
@@ -118,9 +118,9 @@ class Tree:
         self._beyond = "", ""  # name and place of the last site that was one too many
         self._said_why = self._said_invalid = False
 
-    def send(self, n: int, seed: int, given: Given | None = None, count: bool = True) -> list[Arrival]:
+    def send(self, n: int, seed: int, given: Constraints | None = None, count: bool = True) -> list[Arrival]:
         """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities."""
-        return self.advance([(self.root, Batch(seed, given or Given(), np.arange(n)))], count=count)
+        return self.advance([(self.root, Batch(seed, given or Constraints(), np.arange(n)))], count=count)
 
     def advance(self, parts: Iterable[Part], count: bool = False, until: float = np.inf) -> list[Arrival]:
         """Send batches on from where they are: to the end, or to the first question after `until` observations."""
@@ -146,12 +146,14 @@ class Tree:
             raise
         return arrivals
 
-    def _run(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool, until: float) -> tuple[Fork, Batch]:
+    def _run(
+        self, fork: DecisionNode, batch: Batch, waiting: list[Part], count: bool, until: float
+    ) -> tuple[DecisionNode, Batch]:
         """Run the program through unknown territory, with the largest part of the batch at each question.
 
         A batch that is to stop at an observation stays there, and what would have come of it shows the way beyond.
         """
-        scout = _Scout(fork, batch, waiting, count, until)
+        scout = ExploringOracle(fork, batch, waiting, count, until)
         self.runs += 1
         recorder = Recorder(self.program, scout)
         try:
@@ -167,7 +169,7 @@ class Tree:
             _add_shares(place, site, members, count)
         return scout.stopped or (scout.fork, scout.batch)
 
-    def _ended(self, fork: Fork, end: Recording | Execution) -> None:
+    def _ended(self, fork: DecisionNode, end: Recording | Execution) -> None:
         """Enter the end of a run; not at all where a limit comes before it is known to be a path."""
         fork.end = end
         try:
@@ -214,7 +216,7 @@ class Tree:
             self._said_why = True
             logger.warning("%s", interpreter_message(self.program.name, self.departure, seconds))
 
-    def _split(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool) -> None:
+    def _split(self, fork: DecisionNode, batch: Batch, waiting: list[Part], count: bool) -> None:
         recording = fork.recording
         assert recording is not None
         assert fork.question is not None
@@ -227,7 +229,7 @@ class Tree:
         if site is not None and unseen:
             _add_shares(fork, site, batch, count)
 
-    def _interpret(self, fork: Fork, batch: Batch, count: bool) -> Iterator[Arrival]:
+    def _interpret(self, fork: DecisionNode, batch: Batch, count: bool) -> Iterator[Arrival]:
         known = _drawn_so_far(fork, batch)
         for row in range(len(batch)):
             self._say_how_slow(at_last=False)
@@ -241,7 +243,7 @@ class Tree:
                 raise
         self._say_how_slow(at_last=True)
 
-    def _interpreted(self, fork: Fork, member: Batch, given: dict[str, np.ndarray], count: bool) -> Arrival:
+    def _interpreted(self, fork: DecisionNode, member: Batch, given: dict[str, np.ndarray], count: bool) -> Arrival:
         """One execution by the interpreter, from a fork on."""
         checkpoint()
         self.runs += 1
@@ -260,15 +262,15 @@ class Tree:
         return Arrival(child, member, execution)
 
 
-class _Scout(Script):
+class ExploringOracle(ReplayingOracle):
     """An oracle that leads a batch: along known answers to a fork, and from there into the unknown."""
 
-    def __init__(self, fork: Fork, batch: Batch, waiting: list[Part], count: bool, until: float) -> None:
+    def __init__(self, fork: DecisionNode, batch: Batch, waiting: list[Part], count: bool, until: float) -> None:
         self.way = fork.way()
         super().__init__([place.answer for place in self.way])  # type: ignore[misc]
         self.fork, self.batch, self.waiting, self.count, self.until = fork, batch, waiting, count, until
         self.stopped: Part | None = None
-        self.site_questions: list[tuple[Fork, Site, Batch]] = []
+        self.site_questions: list[tuple[DecisionNode, Site, Batch]] = []
 
     def _check(self, recording: Recording, question: Question) -> None:
         asked_at = self.way[self.position].parent
@@ -316,7 +318,7 @@ def _answers(values: np.ndarray, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.asarray(answer), part) for answer, part in zip(found, parts, strict=True)]
 
 
-def _add_shares(fork: Fork, site: Site, batch: Batch, count: bool) -> None:
+def _add_shares(fork: DecisionNode, site: Site, batch: Batch, count: bool) -> None:
     """Add to the probability of each answer what the members' parameters say of it."""
     recording = fork.recording
     assert recording is not None
@@ -357,7 +359,7 @@ def _is_random(recording: Recording, nodes: Iterable[Node]) -> bool:
     return any(isinstance(step, Site) for step in recording.trace.graph.schedule(nodes, fixed, recording.drawn_from))
 
 
-def _drawn_so_far(fork: Fork, batch: Batch) -> dict[str, np.ndarray]:
+def _drawn_so_far(fork: DecisionNode, batch: Batch) -> dict[str, np.ndarray]:
     """The sites that were needed to come here, by name."""
     recording = fork.parent.recording if fork.parent is not None else None
     if recording is None:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch import errors
-from anabranch.divide.frames import belongs_to_program, where
+from anabranch.divide.source_location import belongs_to_program, where
 from anabranch.limits import LimitReached, Limits, current
 
 __all__ = ["Watch"]

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from anabranch.divide.batch import Constraints
 from anabranch.divide.recording import Site
-from anabranch.divide.simulate import Given
 from anabranch.divide.tree import Arrival
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces, valid
@@ -36,7 +36,7 @@ class Past:
     def choose(
         self,
         ancestors: np.ndarray,
-        references: Given,
+        references: Constraints,
         log_weights: np.ndarray,
         filters: np.ndarray,
         rng: np.random.Generator,
@@ -55,7 +55,7 @@ class Past:
             filled = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
             values[key] = filled
             present[key] = present.get(key, nowhere) | rest[key]
-        whole = self.runner.execute(len(first), Given(values, present))
+        whole = self.runner.execute(len(first), Constraints(values, present))
         log_future = valid(whole.log_likelihood) - self.log_likelihood
         fits = (whole.log_density > -np.inf) & ~clash  # no site may be in the past and in what is to come
         for key in sorted(whole.present.keys() | rest.keys()):

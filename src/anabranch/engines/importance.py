@@ -14,8 +14,8 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide import Division
+from anabranch.divide.batch import Constraints
 from anabranch.divide.division import Restarted, divide
-from anabranch.divide.simulate import Given
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session, recordings_of
 from anabranch.engines.traces import Traces
@@ -72,7 +72,7 @@ def _from_prior(runner: Runner, n: int) -> tuple[Traces, np.ndarray]:
 class _Guide(Runner):
     """Executes a guide, and begins again by itself if that takes another form: nothing was collected of it."""
 
-    def execute(self, n: int, given: Given | None = None) -> Traces:
+    def execute(self, n: int, given: Constraints | None = None) -> Traces:
         try:
             return super().execute(n, given)
         except Restarted:

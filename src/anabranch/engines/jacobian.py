@@ -16,7 +16,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from anabranch import errors
-from anabranch.divide import host
+from anabranch.divide import numpy_backend
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input, inside
 from anabranch.divide.packing import Lanes
@@ -88,7 +88,7 @@ class Branch:
         for site in self.recording.sites:
             values = point.values[site.name, site.shape][rows]
             arrays.append(values.astype(np.int64) if site.discrete else values)
-        [matrix] = host.evaluate_jaxpr(derivative, arrays)
+        [matrix] = numpy_backend.evaluate_jaxpr(derivative, arrays)
         return np.broadcast_to(matrix, (len(rows), *matrix.shape[1:]))
 
     def _derivative(self, onto: Branch) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from anabranch.divide.simulate import Given
+from anabranch.divide.batch import Constraints
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["TRACE", "Columns", "bare", "lacking", "of_trace", "replaced"]
@@ -56,9 +56,9 @@ class Columns:
                 out.present[bare(name), shape] = self.present[name, shape]
         return out
 
-    def given(self, *, redraw_outside: bool = False) -> Given:
+    def given(self, *, redraw_outside: bool = False) -> Constraints:
         """To execute a program with these values."""
-        return Given(self.values, self.present, redraw_outside=redraw_outside)
+        return Constraints(self.values, self.present, redraw_outside=redraw_outside)
 
     def largest(self) -> np.ndarray:
         """The largest absolute value in each row."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide import Path
-from anabranch.divide.simulate import Given
+from anabranch.divide.batch import Constraints
 from anabranch.divide.tree import Arrival
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
@@ -89,7 +89,7 @@ class Jump:
         self.tried, self.accepted = self.tried + n, self.accepted + int(taken.sum())
         return state.replaced(taken, new)
 
-    def _apply(self, traces: Traces, given: Given, wanted: np.ndarray, rng: np.random.Generator) -> _Application:
+    def _apply(self, traces: Traces, given: Constraints, wanted: np.ndarray, rng: np.random.Generator) -> _Application:
         """The move from some of the traces; auxiliary variables that are not given are drawn."""
         n = len(traces)
         out = _Application(Columns.of(traces), np.zeros(n), Columns(n), [], np.full(n, -1))

@@ -20,11 +20,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp
 
+from anabranch.divide.batch import Constraints
 from anabranch.divide.division import Executions
-from anabranch.divide.fitting import coordinates_of, log_jacobian, placed, possible_values
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.recording import Site
-from anabranch.divide.simulate import Given
+from anabranch.divide.site_transforms import coordinates_of, log_jacobian, placed, possible_values
 from anabranch.divide.support import values_of
 from anabranch.divide.terms import base_support
 from anabranch.engines.runner import Runner
@@ -256,7 +256,7 @@ class MeanField:
         """Execute the program n times, each with probability `from_prior` from the prior, else from the guide."""
         guided = rng.random(n) >= from_prior
         proposals = {kind[:2]: _Proposal(kind, factor, factor.noise(n, rng)) for kind, factor in self.factors.items()}
-        arrivals = runner.send(n, Given(present=dict.fromkeys(proposals, guided), proposals=proposals))
+        arrivals = runner.send(n, Constraints(present=dict.fromkeys(proposals, guided), proposals=proposals))
         traces = runner.traces(arrivals, n)
         sites, log_guide = self._sites(arrivals, traces), np.zeros(n)
         for kind, parts in sites.items():

@@ -27,11 +27,11 @@ from numpyro.primitives import Messenger
 
 from anabranch import errors
 from anabranch.divide import Path
-from anabranch.divide.fork import Fork
-from anabranch.divide.frames import user_frame, where
+from anabranch.divide.batch import Batch, Constraints
+from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.recorder import LeavesJax
 from anabranch.divide.recording import Program, Site
-from anabranch.divide.simulate import Batch, Given
+from anabranch.divide.source_location import user_frame, where
 from anabranch.divide.terms import base_support
 from anabranch.divide.tree import Arrival, Tree
 from anabranch.engines.jacobian import Branch
@@ -81,9 +81,9 @@ class Kernel:
         # There are auxiliary variables to come on top of the path's own.
         sites = program.max_sites + len(path.sites)
         self.tree = _StrictTree(Program(function, program.args, program.kwargs, max_sites=sites), move.name)
-        self._branches: dict[Fork, Branch] = {}
+        self._branches: dict[DecisionNode, Branch] = {}
 
-    def send(self, given: Given, rows: np.ndarray, seed: int) -> list[tuple[Branch, Arrival]]:
+    def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Arrival]]:
         """Apply the move to some rows, with values for the path's sites, and for any auxiliary variables."""
         try:
             arrivals = self.tree.advance([(self.tree.root, Batch(seed, given, rows))])

@@ -19,11 +19,11 @@ from numpyro.primitives import Messenger
 
 from anabranch import errors
 from anabranch.divide import Division, Path
+from anabranch.divide.batch import Constraints
 from anabranch.divide.division import Restarted
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.recording import Program, Recording
-from anabranch.divide.simulate import Given
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
 from anabranch.engines.variational import centred
@@ -115,15 +115,15 @@ class ParametrisedGuide(Runner):
         with inside():
             return {name: np.asarray(self._transforms[name](value)) for name, value in self.unconstrained.items()}
 
-    def execute(self, n: int, given: Given | None = None) -> Traces:
+    def execute(self, n: int, given: Constraints | None = None) -> Traces:
         """Execute the guide n times; the sites of its parameters are not among those that it draws."""
         values = {_PREFIX + name: np.broadcast_to(v, (n, *v.shape)) for name, v in self.unconstrained.items()}
         try:
-            drawn = super().execute(n, Given(values))
+            drawn = super().execute(n, Constraints(values))
         except Restarted:  # the guide took another form, which it does once
             super().__init__(self.division, self._seed)
             self._checked = 0
-            drawn = super().execute(n, Given(values))
+            drawn = super().execute(n, Constraints(values))
         for path in self.paths[self._checked :]:
             _check(path)
         self._checked = len(self.paths)

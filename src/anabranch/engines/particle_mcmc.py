@@ -20,7 +20,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide import Division
-from anabranch.divide.simulate import Given
+from anabranch.divide.batch import Constraints
 from anabranch.engines.markov import CHAINS, Chains, accepted
 from anabranch.engines.particles import Filter, Swept, check_observations, picked
 from anabranch.engines.resampling import SCHEME
@@ -98,7 +98,7 @@ class _ParticleChains(Sampler):
     def run_chains(self, session: Session) -> None:
         """Run the chains, for which there is enough of everything to start."""
 
-    def first(self, session: Session, filters: int, given: Given | None = None) -> tuple[np.ndarray, Traces]:
+    def first(self, session: Session, filters: int, given: Constraints | None = None) -> tuple[np.ndarray, Traces]:
         """log Ẑ of filters, and one particle of each; tried again for those in which no particle has any weight.
 
         These are no fair filters any more: their evidence is where chains start, and does not count.
@@ -405,11 +405,11 @@ class PMMH(_ParticleChains):
                 out.put(key, rows, traces.values[key][rows], traces.log_probs[key][rows])
         return out
 
-    def _repeated(self, marginal: Traces) -> Given:
+    def _repeated(self, marginal: Traces) -> Constraints:
         """To run a filter with each of these parameters."""
         n = self.particles
         values = {key: np.repeat(column, n, axis=0) for key, column in marginal.values.items()}
-        return Given(values, {key: np.repeat(mask, n) for key, mask in marginal.present.items()})
+        return Constraints(values, {key: np.repeat(mask, n) for key, mask in marginal.present.items()})
 
     def _check_marginal(self, marginal: Traces, swept: Swept) -> None:
         """The density of the parameters must be the same whatever the rest of the execution is."""

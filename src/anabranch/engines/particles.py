@@ -21,9 +21,9 @@ from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide import Division
+from anabranch.divide.batch import Constraints
 from anabranch.divide.graph import Node
-from anabranch.divide.scoring import AT_ONCE
-from anabranch.divide.simulate import Given
+from anabranch.divide.trace_density import AT_ONCE
 from anabranch.divide.tree import Arrival
 from anabranch.engines.ancestors import Past
 from anabranch.engines.resampling import effective_sizes, resampled
@@ -81,9 +81,9 @@ class Filter:
     threshold: float = 0.5
     ancestor_sampling: bool = False
 
-    def sweep(self, runner: Runner, filters: int, rng: np.random.Generator, given: Given | None = None) -> Swept:
+    def sweep(self, runner: Runner, filters: int, rng: np.random.Generator, given: Constraints | None = None) -> Swept:
         """Run filters from the first observation to the last; `given` are values of sites that all particles have."""
-        return self._sweep(runner, filters, rng, given or Given(), np.zeros(filters, bool))
+        return self._sweep(runner, filters, rng, given or Constraints(), np.zeros(filters, bool))
 
     def conditional_sweep(
         self, runner: Runner, references: Traces, rng: np.random.Generator, conditional: np.ndarray | None = None
@@ -96,7 +96,7 @@ class Filter:
         conditional = np.ones(filters, bool) if conditional is None else conditional
         return self._sweep(runner, filters, rng, self._led_by(references, conditional), conditional)
 
-    def _led_by(self, references: Traces, conditional: np.ndarray) -> Given:
+    def _led_by(self, references: Traces, conditional: np.ndarray) -> Constraints:
         size, first = len(references) * self.particles, np.arange(len(references)) * self.particles
         values, present = {}, {}
         for key, column in references.values.items():
@@ -104,10 +104,10 @@ class Filter:
             values[key][first] = column
             present[key] = np.zeros(size, bool)
             present[key][first] = references.present[key] & conditional
-        return Given(values, present)
+        return Constraints(values, present)
 
     def _sweep(
-        self, runner: Runner, filters: int, rng: np.random.Generator, given: Given, conditional: np.ndarray
+        self, runner: Runner, filters: int, rng: np.random.Generator, given: Constraints, conditional: np.ndarray
     ) -> Swept:
         n = self.particles
         log_weights, log_likelihood = np.zeros((filters, n)), np.zeros(filters * n)

@@ -14,10 +14,10 @@ from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import Division, Path
+from anabranch.divide.batch import Constraints
 from anabranch.divide.division import Executions, Restarted
-from anabranch.divide.fitting import coordinates_of
 from anabranch.divide.recording import Site
-from anabranch.divide.simulate import Given
+from anabranch.divide.site_transforms import coordinates_of
 from anabranch.divide.support import why_not_drawn
 from anabranch.divide.tree import Arrival
 from anabranch.engines.traces import Key, Traces
@@ -39,13 +39,13 @@ class Runner:
         self._sites: dict[Key, Site] = {}
         self.evaluations = self.invalid = 0
 
-    def execute(self, n: int, given: Given | None = None) -> Traces:
+    def execute(self, n: int, given: Constraints | None = None) -> Traces:
         """Execute the program n times, with values of any sites; the others are drawn from the prior."""
         return self.traces(self.send(n, given), n)
 
-    def send(self, n: int, given: Given | None = None) -> list[Executions]:
+    def send(self, n: int, given: Constraints | None = None) -> list[Executions]:
         """Executions that are not weighed yet."""
-        return self.division.send(given or Given(), n, seed=int(self.rng.integers(2**62)))
+        return self.division.send(given or Constraints(), n, seed=int(self.rng.integers(2**62)))
 
     def traces(self, executions: Sequence[Executions], n: int) -> Traces:
         """The traces of executions that came to an end, by their numbers."""

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from anabranch.divide.batch import Constraints
 from anabranch.divide.division import Executions
-from anabranch.divide.fitting import can_have, log_jacobian
-from anabranch.divide.fitting import moved as moved_by
-from anabranch.divide.simulate import Given
+from anabranch.divide.site_transforms import can_have, log_jacobian
+from anabranch.divide.site_transforms import moved as moved_by
 from anabranch.engines.markov import accepted
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
@@ -78,9 +78,9 @@ class Proposal:
     steps: dict[Key, np.ndarray] = field(default_factory=dict)
 
     @property
-    def given(self) -> Given:
+    def given(self) -> Constraints:
         """To execute the program with it."""
-        return Given(self.values, self.present, self.steps, redraw_outside=True)
+        return Constraints(self.values, self.present, self.steps, redraw_outside=True)
 
 
 def single_site_step(

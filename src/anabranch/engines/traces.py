@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.divide import Path
-from anabranch.divide.simulate import Given
+from anabranch.divide.batch import Constraints
 
 __all__ = ["Key", "Traces", "valid"]
 
@@ -157,9 +157,9 @@ class Traces:
             out[~known] = path.coordinates(self.named(path, rows[~known]))
         return out
 
-    def given(self, *, redraw_outside: bool = False) -> Given:
+    def given(self, *, redraw_outside: bool = False) -> Constraints:
         """To execute the program again with these values."""
-        return Given(dict(self.values), dict(self.present), redraw_outside=redraw_outside)
+        return Constraints(dict(self.values), dict(self.present), redraw_outside=redraw_outside)
 
     def by_path(self) -> Iterator[tuple[Path, np.ndarray]]:
         """Each path with its rows."""

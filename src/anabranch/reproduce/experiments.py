@@ -20,7 +20,7 @@ BUDGET = 1_000_000
 
 ENGINES: Mapping[str, Engine] = {
     "default": ab.DCC(),
-    "paper": ab.DCC.paper(most_active=20),
+    "paper": ab.DCC.paper(max_active=20),
     "is": ab.engines.ImportanceSampling(),
     "rmh": ab.engines.RandomWalkMH(chains=250),
     "rmh_centred": ab.engines.RandomWalkMH(chains=250, importance_samples=0.5),

@@ -23,8 +23,8 @@ import numpy as np
 from jax.extend import core
 
 from anabranch.divide.dispatch import one_call
-from anabranch.divide.host import elementwise, indexing, linear, shapes
-from anabranch.divide.host.elementwise import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.divide.numpy_backend import elementwise, indexing, linear, shapes
+from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule, batch_size, spread
 from anabranch.limits import checkpoint
 
 __all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]

@@ -14,7 +14,7 @@ from jax.extend import core
 from jax.extend.core import primitives as P
 from numpyro.distributions import biject_to, constraints
 
-from anabranch.divide import host
+from anabranch.divide import numpy_backend
 
 N = 5
 
@@ -61,12 +61,12 @@ def check(function, args, tolerance=1e-12, needs_jax=False):
         reference = jax.jit(
             jax.vmap(lambda *xs: jax.tree.leaves(function(*xs))), compiler_options={"xla_backend_optimization_level": 0}
         )
-        supported = all(host.supports(eqn.primitive, eqn.params) for eqn in jaxpr.eqns)
+        supported = all(numpy_backend.supports(eqn.primitive, eqn.params) for eqn in jaxpr.eqns)
         assert supported != needs_jax
         cases = [(some, reference(*[np.broadcast_to(a, (N, *a.shape[1:])) for a in some])) for some in batchings(args)]
     for some, expected in cases:
         size = max(a.shape[0] for a in some)
-        actual = host.evaluate_jaxpr(jaxpr, some)
+        actual = numpy_backend.evaluate_jaxpr(jaxpr, some)
         assert len(actual) == len(expected)
         for got, want in zip(actual, map(np.asarray, expected), strict=True):
             assert isinstance(got, np.ndarray)
@@ -583,10 +583,10 @@ def test_one_step_at_a_time():
             return np.asarray(atom.val, atom.aval.dtype)[None] if isinstance(atom, core.Literal) else slots[atom]
 
         for eqn in jaxpr.eqns:
-            outputs = host.apply(eqn.primitive, eqn.params, [read(v) for v in eqn.invars])
+            outputs = numpy_backend.apply(eqn.primitive, eqn.params, [read(v) for v in eqn.invars])
             assert isinstance(outputs, list)
             slots.update(zip(eqn.outvars, outputs, strict=True))
-        for got, want in zip(map(read, jaxpr.jaxpr.outvars), host.evaluate_jaxpr(jaxpr, [x, k]), strict=True):
+        for got, want in zip(map(read, jaxpr.jaxpr.outvars), numpy_backend.evaluate_jaxpr(jaxpr, [x, k]), strict=True):
             np.testing.assert_array_equal(got, want)
 
 
@@ -595,8 +595,8 @@ def test_one_step_at_a_time():
 
 def test_fallback():
     check(lax.clz, [integers(3, low=0)], needs_jax=True)
-    assert not host.supports(P.clz_p, {})
-    assert host.supports(P.add_p, {})
+    assert not numpy_backend.supports(P.clz_p, {})
+    assert numpy_backend.supports(P.add_p, {})
 
 
 def test_fallback_of_several_arguments():
@@ -622,7 +622,7 @@ def test_fallback_inside_a_trace():
 
     @jax.jit
     def traced(x):
-        (known,) = host.apply(P.clz_p, {}, [np.array([1, 2, 3], np.int32)])
+        (known,) = numpy_backend.apply(P.clz_p, {}, [np.array([1, 2, 3], np.int32)])
         assert isinstance(known, np.ndarray)
         return x + known
 

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
 
-from anabranch.divide.drawing import draw
-from anabranch.divide.fitting import can_have, moved
 from anabranch.divide.graph import Node, applied, with_batch_axis
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.samplers import draw
+from anabranch.divide.site_transforms import can_have, moved
 from anabranch.limits import checkpoint
 
-__all__ = ["Batch", "Given", "GivenKey", "Proposal", "stable_hash"]
+__all__ = ["Batch", "Constraints", "GivenKey", "Proposal", "stable_hash"]
 
 
 GivenKey = str | tuple[str, tuple[int, ...]]
@@ -31,7 +31,7 @@ Proposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | Non
 
 
 @dataclass(frozen=True)
-class Given:
+class Constraints:
     """Values for some sites, by address, for all the executions asked for; the others are drawn from the prior.
 
     A key is a name, or a pair of name and shape for a value that only a site of that shape is given.
@@ -64,7 +64,7 @@ class Batch:
     """
 
     seed: int
-    given: Given
+    given: Constraints
     members: np.ndarray
     key: int = 0
     stream: int = 0  # tells uses of one seed apart

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.divide.host.elementwise import Array, Params, Rule, align, batch_size, spread
+from anabranch.divide.numpy_backend.elementwise import Array, Params, Rule, align, batch_size, spread
 
 # Above this many elements a read-only view is cheaper than a copy; below it np.broadcast_to's own cost dominates.
 _COPY_LIMIT = 4096

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anabranch.allocate.ledger import Entry, Ledger
+from anabranch.allocate.path_table import PathRecord, PathTable
 
 __all__ = ["HEAVY", "MANY", "MARGIN", "NEGLIGIBLE", "by_promise", "is_easy", "is_unknown", "that_may_matter"]
 
@@ -31,7 +31,7 @@ _TRIES, _LAST_TRIES = 3, 30
 """Visits after which a path in which no mass was found is taken to have none; while none was found anywhere, more."""
 
 
-def is_unknown(entry: Entry, ledger: Ledger) -> bool:
+def is_unknown(entry: PathRecord, ledger: PathTable) -> bool:
     """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
     if entry.estimate is None or not entry.visits:
         return True
@@ -43,7 +43,7 @@ def is_unknown(entry: Entry, ledger: Ledger) -> bool:
     return found_nothing and entry.visits < tries and not entry.gave_up
 
 
-def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = False) -> list[Entry]:
+def that_may_matter(entries: Sequence[PathRecord], ledger: PathTable, strictly: bool = False) -> list[PathRecord]:
     """The entries whose paths could have mass at all.
 
     The mean likelihood of a path is at most a little above the best likelihood seen anywhere; if judged strictly, above
@@ -61,7 +61,7 @@ def that_may_matter(entries: Sequence[Entry], ledger: Ledger, strictly: bool = F
     return [entry for entry, prior in zip(entries, priors, strict=True) if prior > least or prior == -np.inf]
 
 
-def is_easy(entry: Entry, ledger: Ledger) -> bool:
+def is_easy(entry: PathRecord, ledger: PathTable) -> bool:
     """Whether to look at a path even after many looks in vain: it costs little, or a part of the prior is in it.
 
     Of many paths, only those that were proposed from a path with mass, or at which an earlier look failed.
@@ -72,7 +72,7 @@ def is_easy(entry: Entry, ledger: Ledger) -> bool:
     return cheap or entry.path.log_prior_probability > _RARE
 
 
-def by_promise(entries: Sequence[Entry]) -> list[Entry]:
+def by_promise(entries: Sequence[PathRecord]) -> list[PathRecord]:
     """The most promising first, those at which a look has found nothing after all others.
 
     Two orders take turns, since each is blind where the other sees: those proposed from where the mass is, of them the
@@ -82,7 +82,7 @@ def by_promise(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(dict.fromkeys(itertools.chain.from_iterable(turns)), key=lambda entry: entry.visits)
 
 
-def _simplicity(entry: Entry) -> tuple[float, ...]:
+def _simplicity(entry: PathRecord) -> tuple[float, ...]:
     prior = -entry.path.log_prior_probability
     if entry.parent < HEAVY:
         return 0.0, prior, entry.number
@@ -90,6 +90,6 @@ def _simplicity(entry: Entry) -> tuple[float, ...]:
     return np.floor(-np.log10(entry.parent)) - 10, entry.path.dim, prior, entry.number
 
 
-def _likeliness(entry: Entry) -> tuple[float, ...]:
+def _likeliness(entry: PathRecord) -> tuple[float, ...]:
     prior = entry.path.log_prior_probability
     return -(entry.parent_likelihood + prior) if prior > -np.inf else -np.inf, -prior, entry.number

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from anabranch.allocate import Entry, Ledger
-from anabranch.allocate.looks import by_promise, is_easy, is_unknown, that_may_matter
+from anabranch.allocate import PathRecord, PathTable
+from anabranch.allocate.first_visits import by_promise, is_easy, is_unknown, that_may_matter
 from anabranch.conquer.estimate import Estimate
 
 
@@ -17,11 +17,11 @@ def entry(number, *, prior=-1.0, dim=1, log_evidence=None, best=-np.inf, visits=
     if log_evidence is not None:
         estimate = replace(Estimate.nothing(dim, 10, "test"), log_evidence=log_evidence, log_evidence_sd=sd)
     target = SimpleNamespace(best_likelihood=best, evaluations=0)
-    return Entry(number, path, 1, target, estimate=estimate, visits=visits, **more)
+    return PathRecord(number, path, 1, target, estimate=estimate, visits=visits, **more)
 
 
 def ledger(*entries):
-    return Ledger({each.path.signature: each for each in entries})
+    return PathTable({each.path.signature: each for each in entries})
 
 
 def test_a_path_without_mass_is_tried_again_before_it_is_believed():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import anabranch as ab
-from anabranch.divide import scoring
+from anabranch.divide import trace_density
 from exact import named
 
 NAMES = ["coin", "figure_two", "barrier", "survival", "hmm_variables", "change_point", "categories", "wide_regression"]
@@ -21,7 +21,7 @@ def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) ->
             continue
         host = executions.scores()
         with monkeypatch.context() as context:
-            context.setattr(scoring, "_STEPS", 0)
+            context.setattr(trace_density, "_STEPS", 0)
             compiled = executions.scores()
         assert compiled.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)
         for key, (values, log_probs) in host.sites.items():
@@ -38,9 +38,9 @@ def test_it_is_compiled_after_so_many_steps() -> None:
     case = named("figure_two")
     division = ab.find_paths(case.program, *case.args, executions=50)
     [one, *_] = division.explore(10, seed=1)
-    scorer = scoring.Scorer(one.arrival.recording)
-    while not scorer.steps > scoring._STEPS:
+    scorer = trace_density.Scorer(one.arrival.recording)
+    while not scorer.steps > trace_density._STEPS:
         assert "_compiled" not in vars(scorer)
         scorer(one.values(), len(one.members))
     assert "_compiled" in vars(scorer)
-    assert scorer.steps < scoring._STEPS + len(scorer._steps) + 1
+    assert scorer.steps < trace_density._STEPS + len(scorer._steps) + 1

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from anabranch.divide.host.elementwise import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule, batch_size, spread
 
 # --- Dynamic slices --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.allocate import Ledger
+from anabranch.allocate import PathTable
 from anabranch.conquer.estimate import Estimate
 
 
@@ -27,7 +27,7 @@ def known(log_evidence, sd=0.1):
 
 
 def test_paths_are_numbered_in_the_order_of_discovery():
-    ledger, a, b, c = Ledger(), path("a"), path("b"), path("c")
+    ledger, a, b, c = PathTable(), path("a"), path("b"), path("c")
     ledger.update(division(a, b))
     ledger.update(division(a, b, c))
     assert [(entry.path.signature, entry.number) for entry in ledger] == [("a", 0), ("b", 1), ("c", 2)]
@@ -37,7 +37,7 @@ def test_paths_are_numbered_in_the_order_of_discovery():
 
 
 def test_what_is_known_stays_when_nothing_changed():
-    ledger, a = Ledger(), path("a")
+    ledger, a = PathTable(), path("a")
     ledger.update(division(a))
     entry = ledger.entries["a"]
     entry.estimate, entry.visits = known(-1.0), 3
@@ -47,7 +47,7 @@ def test_what_is_known_stays_when_nothing_changed():
 
 def test_a_path_of_another_form_starts_again_under_its_number():
     """Another path, or one more decision sequence that leads to it: its density is not what it was."""
-    ledger, a = Ledger(), path("a")
+    ledger, a = PathTable(), path("a")
     ledger.update(division(a, path("b")))
     entry = ledger.entries["a"]
     entry.estimate, entry.parent, entry.target.evaluations = known(-1.0), 0.4, 70
@@ -60,7 +60,7 @@ def test_a_path_of_another_form_starts_again_under_its_number():
 
 
 def test_a_path_that_is_gone_leaves_its_evaluations_behind():
-    ledger = Ledger()
+    ledger = PathTable()
     ledger.update(division(path("a"), path("b")))
     ledger.entries["a"].target.evaluations = 30
     ledger.entries["b"].target.evaluations = 12
@@ -71,7 +71,7 @@ def test_a_path_that_is_gone_leaves_its_evaluations_behind():
 
 
 def test_evidence_and_weights_add_up():
-    ledger = Ledger()
+    ledger = PathTable()
     ledger.update(division(path("a"), path("b"), path("c"), path("d")))
     for name, log_evidence in (("a", -1000.0), ("b", -1000.0 + np.log(3.0)), ("c", -np.inf)):
         ledger.entries[name].estimate = known(log_evidence)
@@ -81,7 +81,7 @@ def test_evidence_and_weights_add_up():
 
 
 def test_without_mass_the_weights_are_zero():
-    ledger = Ledger()
+    ledger = PathTable()
     ledger.update(division(path("a")))
     ledger.entries["a"].estimate = Estimate.nothing(1, 5, "test")
     assert ledger.log_evidence == -np.inf
@@ -96,7 +96,7 @@ def test_executions_that_found_a_path_are_points_to_start_from():
 
     found = ab.find_paths(program, executions=10)
     arrivals = found.explore(500, seed=1)
-    ledger = Ledger()
+    ledger = PathTable()
     ledger.update(found, arrivals)
     for entry in ledger:
         points = entry.target.known

@@ -8,8 +8,8 @@ import pytest
 from numpyro.distributions import constraints, transforms
 from scipy import stats
 
-from anabranch.divide import drawing
-from anabranch.divide.drawing import draw
+from anabranch.divide import samplers
+from anabranch.divide.samplers import draw
 
 N = 20_000
 
@@ -35,10 +35,10 @@ def host_only(monkeypatch):
     def fail(d, *args):
         raise AssertionError(f"{type(d).__name__} was drawn by JAX")
 
-    monkeypatch.setattr(drawing, "_sample_with_jax", fail)
-    drawing._sampler.cache_clear()
+    monkeypatch.setattr(samplers, "_sample_with_jax", fail)
+    samplers._sampler.cache_clear()
     yield
-    drawing._sampler.cache_clear()
+    samplers._sampler.cache_clear()
 
 
 V = np.array

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import scipy.linalg
 
-from anabranch.divide.host.elementwise import Array, Condition, Params, Rule
+from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule
 
 
 @cache

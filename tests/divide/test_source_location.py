@@ -5,7 +5,7 @@ import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.divide import frames
+from anabranch.divide import source_location
 
 # Each of these asks one thing of `x`, which is between -1 and 1: the function, and what the answer is called.
 
@@ -136,7 +136,7 @@ def test_decision_in_words(asks, text):
     words, _, place = decision.rpartition(" (")
     assert words == text
     first = asks.__code__.co_firstlineno
-    line = int(place.removeprefix("test_frames.py:").removesuffix(")"))
+    line = int(place.removeprefix("test_source_location.py:").removesuffix(")"))
     assert first < line <= first + 6
 
 
@@ -165,12 +165,12 @@ def test_decision_in_words(asks, text):
     ],
 )
 def test_negated(text, opposite):
-    assert frames.negated(text) == opposite
+    assert source_location.negated(text) == opposite
 
 
 def test_where_of_nothing():
-    assert frames.where(None) == "<unknown>"
-    assert frames.question(None) == "?"
+    assert source_location.where(None) == "<unknown>"
+    assert source_location.question(None) == "?"
 
 
 def test_source_that_is_not_to_be_had():
@@ -181,13 +181,13 @@ def test_source_that_is_not_to_be_had():
 
 
 def test_the_frame_is_the_program_s():
-    frame = frames.user_frame()
+    frame = source_location.user_frame()
     assert frame.f_code.co_name == "test_the_frame_is_the_program_s"
-    assert frames.where(frame).startswith("test_frames.py:")
-    assert frames.belongs_to_program(frame)
+    assert source_location.where(frame).startswith("test_source_location.py:")
+    assert source_location.belongs_to_program(frame)
 
 
 def test_the_frame_of_an_error():
     with pytest.raises(TypeError) as caught:
         jnp.zeros(3) + jnp.zeros(4)
-    assert frames.frame_of(caught.value).f_code.co_name == "test_the_frame_of_an_error"
+    assert source_location.frame_of(caught.value).f_code.co_name == "test_the_frame_of_an_error"

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.divide.batch import stable_hash
 from anabranch.divide.graph import Node
 from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
-from anabranch.divide.scoring import Scorer
-from anabranch.divide.simulate import stable_hash
+from anabranch.divide.trace_density import Scorer
 
-__all__ = ["Fork", "Question"]
+__all__ = ["DecisionNode", "Question"]
 
 Question = tuple[int | None, int | None]
 """The number of the site whose value is asked for, or the node of the graph that is."""
 
 
 @dataclass(eq=False)
-class Fork:
+class DecisionNode:
     """A place in the tree.
 
     It is unexplored until it has a `question`, an `end` (the recording of a whole run), is known to lead beyond the
@@ -30,7 +30,7 @@ class Fork:
     whose edges are the paths met rather than answers). `observed` observations come before the question.
     """
 
-    parent: Fork | None = None
+    parent: DecisionNode | None = None
     answer_key: Any = None
     answer: np.ndarray | None = None
     key: int = 0
@@ -42,7 +42,7 @@ class Fork:
     interpreted: bool = False
     visits: int = 0
     undone: int = 0  # visits that a limit ended before the interpreter had run them
-    children: dict[Any, Fork] = field(default_factory=dict)
+    children: dict[Any, DecisionNode] = field(default_factory=dict)
     # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
     parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
@@ -53,21 +53,21 @@ class Fork:
     def unexplored(self) -> bool:
         return self.question is None and self.end is None and not self.remainder and not self.interpreted
 
-    def child(self, answer_key: Any, answer: np.ndarray | None) -> Fork:
+    def child(self, answer_key: Any, answer: np.ndarray | None) -> DecisionNode:
         if answer_key not in self.children:
-            self.children[answer_key] = Fork(self, answer_key, answer, stable_hash(self.key, answer_key))
+            self.children[answer_key] = DecisionNode(self, answer_key, answer, stable_hash(self.key, answer_key))
         return self.children[answer_key]
 
-    def way(self) -> list[Fork]:
+    def way(self) -> list[DecisionNode]:
         """The forks from below the root to here."""
-        way: list[Fork] = []
+        way: list[DecisionNode] = []
         fork = self
         while fork.parent is not None:
             way.append(fork)
             fork = fork.parent
         return way[::-1]
 
-    def leaves(self) -> Iterator[Fork]:
+    def leaves(self) -> Iterator[DecisionNode]:
         stack = [self]
         while stack:
             fork = stack.pop()

@@ -1,7 +1,7 @@
 """NumPy rules for elementwise JAX primitives, and what all the rules share.
 
 A rule is called as ``rule(params, *args)``. Every array has one extra leading axis, the batch, of length n or 1.
-``anabranch.divide.host`` gathers the tables and says what they are for.
+``anabranch.divide.numpy_backend`` gathers the tables and says what they are for.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from anabranch.divide import host
+from anabranch.divide import numpy_backend
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
 from anabranch.divide.terms import support_holds, unwrapped
@@ -109,7 +109,7 @@ def _over_batch(
 ) -> np.ndarray:
     """A function of a distribution and of values, for each execution."""
     arrays = [*values, *parameters]
-    [result] = host.evaluate_jaxpr(_recorded(function, site, arrays, len(values)), arrays)
+    [result] = numpy_backend.evaluate_jaxpr(_recorded(function, site, arrays, len(values)), arrays)
     n = len(values[0])
     return result if len(result) == n else np.repeat(result, n, axis=0)
 

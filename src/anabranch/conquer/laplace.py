@@ -32,8 +32,8 @@ def glance(target: Target, rng: np.random.Generator, strategy: ModeMixture) -> M
     if not inside.any():
         return ModeMixtureState(failed="no point of positive density was found to start from")
     population, log_density = population[inside], log_density[inside]
-    defence = broad(population)
-    spread = defence.spread
+    defensive = broad(population)
+    spread = defensive.spread
     modes, settled = _newton(target, population[distinct(population, log_density, spread, _STARTS)], spread)
     if not settled:
         return ModeMixtureState(failed="a glance was not enough to find a mode")
@@ -41,7 +41,7 @@ def glance(target: Target, rng: np.random.Generator, strategy: ModeMixture) -> M
     if symmetries:
         symmetries = [each.with_best_key(modes.points, widths(modes.precision, spread)) for each in symmetries]
         modes, _ = _newton(target, fold(modes.points, symmetries), spread)
-    return strategy.start_from(mixture_on(modes), defence, symmetries)
+    return strategy.start_from(mixture_on(modes), defensive, symmetries)
 
 
 def _newton(target: Target, points: np.ndarray, spread: np.ndarray) -> tuple[Modes, bool]:

@@ -15,14 +15,14 @@ from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Division, Executions, Path
 from anabranch.divide.support import prior_is_sampled
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["PathRecord", "PathTable"]
 
 _FOUND_BY = 4
 """Groups of executions kept of those that found a path: a few points of it are enough to start from."""
 
 
 @dataclass(eq=False)
-class Entry:
+class PathRecord:
     """One path.
 
     Attributes:
@@ -98,16 +98,16 @@ class Entry:
 
 
 @dataclass
-class Ledger:
+class PathTable:
     """The entries, by the signature of their path."""
 
-    entries: dict[Any, Entry] = field(default_factory=dict)
+    entries: dict[Any, PathRecord] = field(default_factory=dict)
     written_off: int = 0
     """Evaluations spent on paths that the division has since replaced."""
     numbered: int = 0
     """Entries made so far."""
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[PathRecord]:
         return iter(self.entries.values())
 
     def __len__(self) -> int:
@@ -127,11 +127,11 @@ class Ledger:
             if entry is None:
                 number = self.numbered
                 self.numbered += 1
-                self.entries[signature] = Entry(number, path, len(path.ends), PathTarget(path, executions_here))
+                self.entries[signature] = PathRecord(number, path, len(path.ends), PathTarget(path, executions_here))
             elif entry.path is not path or entry.sequences != len(path.ends):
                 self.written_off += entry.target.evaluations
                 target = PathTarget(path, executions_here)
-                again = Entry(entry.number, path, len(path.ends), target)
+                again = PathRecord(entry.number, path, len(path.ends), target)
                 again.parent, again.parent_likelihood = entry.parent, entry.parent_likelihood
                 self.entries[signature] = again
 
@@ -141,7 +141,7 @@ class Ledger:
         return self.written_off + sum(entry.target.evaluations for entry in self)
 
     @property
-    def solved(self) -> list[Entry]:
+    def solved(self) -> list[PathRecord]:
         """The entries with an estimate."""
         return [entry for entry in self if entry.estimate is not None]
 

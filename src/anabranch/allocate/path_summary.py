@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from anabranch.conquer.estimate import Estimate
 
-__all__ = ["Arm"]
+__all__ = ["PathSummary"]
 
 
 @dataclass(frozen=True)
-class Arm:
+class PathSummary:
     """How often a path was given budget, S_k in the paper, and what is known of it by now: nothing before the first."""
 
     visits: int

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import anabranch as ab
 from anabranch.conquer import ModeMixture, PathTarget
-from anabranch.conquer.glance import glance, glance_cost
+from anabranch.conquer.laplace import glance, glance_cost
 from exact import named
 
 NAMES = "abcdef"
