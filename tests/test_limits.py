@@ -319,6 +319,47 @@ def test_time_ends_a_run_whose_worker_hangs():
     assert out.strip() == "[None]"
 
 
+@pytest.mark.parametrize(("ending", "code"), [("raise KeyboardInterrupt", -2), ("raise ValueError", 1), ("pass", 0)])
+def test_python_exits_cleanly_while_a_thread_compiles(ending, code):
+    """A compilation that an interrupt left behind: of an end without an exception, its end is waited for."""
+    script = f"""
+import signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from anabranch.divide import dispatch
+from anabranch.limits import Limits
+from anabranch.workers import Workers
+
+began = threading.Event()
+
+def compile(seconds):
+    with dispatch._compilation():
+        began.set()
+        time.sleep(seconds)
+    print("compiled", flush=True)
+
+limits = Limits()
+with Workers(1, limits) as workers:
+    threading.Thread(target=workers.map, args=(compile, [{3 if ending == "pass" else 600}]), daemon=True).start()
+    began.wait()
+{ending}
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code, done.stderr
+    assert ("compiled" in done.stdout) == (ending == "pass")
+
+
+def test_nothing_is_compiled_for_which_there_is_no_time():
+    def long(x):
+        for _ in range(2_000):
+            x = jnp.sin(x) + 1.0
+        return (x,)
+
+    function = Jitted(long)
+    with enforced(Limits(seconds=20.0)), pytest.raises(ab.errors.CompilationTooLong, match=r"4,000 operations .* left"):
+        function(np.ones(3))
+    assert function.compilations == 0
+
+
 def test_errors_of_workers_are_those_of_the_run():
     with Workers(2, Limits()) as workers, pytest.raises(ZeroDivisionError):
         workers.map(lambda x: 1 / x, [1, 0])

@@ -135,7 +135,8 @@ def test_infer_refuses(name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("executions", "a"), ("executions", True), ("active", 3), ("evaluations_per_first_visit", -5), ("evaluations_per_first_visit", 0.5),
+        ("executions", "a"), ("executions", True), ("active", 3), ("evaluations_per_first_visit", -5),
+        ("evaluations_per_first_visit", 0.5),
         ("prune_negligible", "no"), ("systematic", 1), ("summed", None), ("share", 1e3),
     ],
 )  # fmt: skip

@@ -146,6 +146,11 @@ class LimitTooSmall(AnabranchError):
     message says."""
 
 
+class CompilationTooLong(LimitTooSmall):
+    """Raised when compiling the density of a path would take longer than the time that is left; give the run more
+    seconds, or write the program's loop as arrays."""
+
+
 class UnknownName(AnabranchError, KeyError):
     """Raised when a posterior or a draw is asked for a name that it does not have; use one of those in the message, or
     `name in draw` where only some paths have it.

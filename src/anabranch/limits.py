@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Protocol
 
+import numpy as np
+
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
 __all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "holding", "interruptible", "time_limit"]
@@ -63,6 +65,11 @@ class Limits:
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; infinite if there is no limit."""
+        return np.inf if self.seconds is None else self.seconds - self.elapsed
 
     @property
     def time_is_over(self) -> bool:

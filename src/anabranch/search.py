@@ -86,8 +86,8 @@ class Outcome(NamedTuple):
     state: Any
     estimate: Estimate | None
     gave_up: str = ""
-    ended_by_clock: bool = False
-    """Whether the run ended within it: then it is no visit, and the estimate is the one from before."""
+    is_visit: bool = True
+    """False if the time ended it before it came to anything: the estimate is the one from before."""
 
 
 class Search:
@@ -301,8 +301,8 @@ class Search:
         for (entry, _, _), outcome, earlier in zip(chosen, outcomes, spent, strict=True):
             if outcome is None:
                 continue
-            entry.target, entry.state, entry.estimate, entry.gave_up, ended_by_clock = outcome
-            if ended_by_clock:
+            entry.target, entry.state, entry.estimate, entry.gave_up, is_visit = outcome
+            if not is_visit:
                 continue
             # Noted as if the visits, which are made at the same time, came one after the other.
             evaluations += entry.target.evaluations - earlier
@@ -339,18 +339,18 @@ class Search:
                 state = strategy.advance(target, state, rng, evaluations)
                 estimate = strategy.estimate(target, state)
                 if self.limits.is_over and not estimate.is_informative:
-                    return Outcome(target, state, entry.estimate, ended_by_clock=True)
+                    return Outcome(target, state, entry.estimate, is_visit=False)
                 return Outcome(target, state, self.better(entry, estimate))
         except LimitReached:
             if self.limits.is_over:
-                return Outcome(target, entry.state, entry.estimate, ended_by_clock=True)
+                return Outcome(target, entry.state, entry.estimate, is_visit=False)
             kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
             return Outcome(target, entry.state, kept)
         except Exception as error:
             logger.warning("the path (%s) was given up: %s", entry.path.description, error)
             kept = entry.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
-            remark = f"It was given up: {error}"
-            return Outcome(target, state, replace(kept, remarks=(*kept.remarks, remark)), remark)
+            remark, too_late = f"It was given up: {error}", isinstance(error, errors.LimitTooSmall)
+            return Outcome(target, state, replace(kept, remarks=(*kept.remarks, remark)), remark, not too_late)
 
     @staticmethod
     def better(entry: PathRecord, estimate: Estimate) -> Estimate:
@@ -378,6 +378,8 @@ class Search:
 
     def check_some_solved(self) -> None:
         solved = self.ledger.solved
+        if any(entry.is_known for entry in solved):
+            return
         if solved and all(entry.gave_up for entry in solved) and len(solved) == len(self.ledger):
             raise errors.StrategyCannotRun(
                 f"no path could be solved; the first ({solved[0].path.description}): {solved[0].gave_up}",

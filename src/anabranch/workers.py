@@ -8,7 +8,11 @@ cores work already.
 
 from __future__ import annotations
 
+import atexit
+import os
 import queue
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +33,8 @@ _GRACE = 0.5
 """Seconds after the end of the run's time for which work that ends by itself is waited for."""
 _FAREWELL = 2.5
 """Seconds after an interrupt for which it is."""
+
+_left_behind: list[threading.Thread] = []
 
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
@@ -81,6 +87,7 @@ class Workers:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join(_POLL)  # what they hold goes with them
+        _left_behind.extend(thread for thread in self._threads if thread.is_alive())
 
     def _work(self) -> None:
         with enforced(self.limits):
@@ -113,6 +120,28 @@ class Workers:
         if limits.seconds is None or limits.elapsed < limits.seconds + _GRACE:
             return True
         return any(is_compiling(job.thread) for job in jobs if not job.done.is_set())
+
+
+@atexit.register
+def _end_compilations() -> None:
+    """Let Python exit while a thread compiles, which aborts the process where the thread comes back too late.
+
+    After an exception that nobody caught, the process ends at once with the code that Python would give it. Otherwise
+    the code is not known here, and the compilation is waited for.
+    """
+    compiling = [thread for thread in _left_behind if thread.is_alive() and is_compiling(thread.ident or 0)]
+    if compiling and hasattr(sys, "last_value"):
+        atexit.unregister(_end_compilations)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if isinstance(sys.last_value, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        os._exit(1)
+    for thread in compiling:
+        while thread.is_alive() and is_compiling(thread.ident or 0):
+            thread.join(_POLL)
 
 
 def _wait_for(jobs: Sequence[_Job], seconds: float) -> None:

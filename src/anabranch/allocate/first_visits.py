@@ -33,6 +33,8 @@ _TRIES, _LAST_TRIES = 3, 30
 
 def is_unknown(entry: PathRecord, ledger: PathTable) -> bool:
     """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
+    if entry.gave_up:
+        return False
     if entry.estimate is None or not entry.visits:
         return True
     found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
@@ -40,7 +42,7 @@ def is_unknown(entry: PathRecord, ledger: PathTable) -> bool:
     tries = _TRIES if len(ledger) <= MANY or entry.target.best_likelihood > -np.inf else 1
     if found_nothing and len(ledger) <= MANY and ledger.log_evidence == -np.inf:
         tries = _LAST_TRIES
-    return found_nothing and entry.visits < tries and not entry.gave_up
+    return found_nothing and entry.visits < tries
 
 
 def that_may_matter(entries: Sequence[PathRecord], ledger: PathTable, strictly: bool = False) -> list[PathRecord]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide.graph import Equation, Graph, Node
+from anabranch.limits import checkpoint
 
 __all__ = ["Lanes", "Pack", "plan"]
 
@@ -85,6 +86,7 @@ class Lanes:
 
     def run(self, steps: Sequence[Equation | Pack]) -> None:
         for step in steps:
+            checkpoint()  # tracing thousands of them takes seconds
             if isinstance(step, Pack):
                 self._run_pack(step)
             elif not self._join(step):

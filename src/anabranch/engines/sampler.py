@@ -287,10 +287,14 @@ class Sampler(ABC):
 
     def _draw(self, session: Session) -> None:
         """Let the engine draw, and end it where it is once a limit is reached."""
-        with contextlib.suppress(LimitReached), enforced(session.limits):
-            self.sample(session)
-        interrupted = _INTERRUPTED if session.limits.cancelled.is_set() else ""
-        session.stopped = session.stopped or interrupted or session.limits.exceeded(session.runner.evaluations)
+        limits, ended = session.limits, ""
+        try:
+            with contextlib.suppress(LimitReached), enforced(limits):
+                self.sample(session)
+        except errors.CompilationTooLong as error:
+            ended = f"No time was left: {error}."
+        interrupted = _INTERRUPTED if limits.cancelled.is_set() else ""
+        session.stopped = session.stopped or interrupted or limits.exceeded(session.runner.evaluations) or ended
 
 
 def nothing_drawn(engine: Sampler, given: str) -> errors.LimitTooSmall:
