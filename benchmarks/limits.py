@@ -252,6 +252,7 @@ def main() -> None:
     parser.add_argument("--child", nargs=2)
     options = parser.parse_args()
     if options.child:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children ignore interrupts
         print("ready", flush=True)
         print(json.dumps(run_here(options.child[0], json.loads(options.child[1]))), flush=True)
         return
