@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch import allocate, conquer, engines
-from anabranch.allocate import ActiveSet
+from anabranch.allocate import ActiveSet, FirstVisits
 from anabranch.conquer import HMC, SMC, ModeMixture
 from anabranch.conquer.student import StudentMixture
 from anabranch.engines import Move
 from anabranch.errors import BadSetting
 from anabranch.limits import Limits
+from anabranch.search.combining import Combining
+from anabranch.search.discovery import Discovery
+from anabranch.search.stopping import Stopping
+from anabranch.search.visiting import Visiting
 from anabranch.settings import finite, positive, share, site_choice, whole
 
 
@@ -36,6 +40,10 @@ KINDS = [
     ab.DCC,
     ActiveSet,
     Move,
+    Combining,
+    Discovery,
+    Stopping,
+    Visiting,
     *(getattr(module, name) for module in (allocate, conquer, engines) for name in module.__all__),
 ]
 SETTINGS = sorted({kind for kind in KINDS if inspect.isclass(kind) and "__post_init__" in dir(kind)}, key=str)
@@ -137,7 +145,8 @@ def test_infer_refuses(name, value):
     [
         ("executions", "a"), ("executions", True), ("active", 3), ("evaluations_per_first_visit", -5),
         ("evaluations_per_first_visit", 0.5),
-        ("prune_negligible", "no"), ("systematic", 1), ("summed", None), ("share", 1e3),
+        ("prune_negligible", "no"), ("systematic", 1), ("max_marginal_terms", None),
+        ("evaluations_per_visit", 1e3), ("schedule", ()), ("schedule", FirstVisits), ("stopping", None),
     ],
 )  # fmt: skip
 def test_dcc_refuses(name, value):
@@ -208,7 +217,7 @@ def test_what_was_given_is_shown_in_few_words():
         ab.DCC(strategy=SMC)
     for value in ("x" * 10**6, 10**5000):
         with pytest.raises(BadSetting) as caught:
-            ab.DCC(share=value)
+            ab.DCC(allocations=value)
         assert len(str(caught.value)) < 200
 
 

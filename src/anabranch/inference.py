@@ -12,8 +12,9 @@ from anabranch import settings
 from anabranch.combine import Posterior
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
-from anabranch.limits import Limits, interruptible
-from anabranch.report.progress import Progress, make_progress
+from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.progress import Progress
+from anabranch.report.progress import make_progress
 
 __all__ = ["Engine", "infer"]
 
@@ -32,7 +33,7 @@ def infer(
     seed: int = 0,
     budget: int = 1_000_000,
     seconds: float | None = None,
-    tolerance: float | None = 0.005,
+    tolerance: float | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
     split: Mapping[str, bool] | Iterable[str] = (),

@@ -29,7 +29,7 @@ from anabranch.conquer.laplace import glance, glance_cost
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import broad
 from anabranch.conquer.smc import SMC, SMCState
-from anabranch.conquer.strategy import Strategy
+from anabranch.conquer.strategy import FirstVisitCost, Strategy
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
@@ -37,7 +37,7 @@ from anabranch.divide.support import finite_values, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance
 
-__all__ = ["GLANCE_BELOW", "GLANCE_DIM", "Auto", "AutoState"]
+__all__ = ["Auto", "AutoState"]
 
 ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "modes", "particles", "temper", "chains"
 FORWARD = "forward"
@@ -131,6 +131,10 @@ class Auto:
         if not estimates:
             return Estimate.nothing(target.dim, target.evaluations, "Auto")
         return _reconciled(estimates, target.evaluations)
+
+    def first_visit_cost(self, dim: int) -> FirstVisitCost:
+        """A small first visit in few dimensions is a Laplace estimate, without a compilation."""
+        return FirstVisitCost(GLANCE_BELOW - 1 if dim <= GLANCE_DIM else None, GLANCE_BELOW)
 
     # The methods ------------------------------------------------------------------------------------------------
 

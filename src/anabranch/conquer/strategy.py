@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -10,13 +10,14 @@ from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["Strategy", "check_gradient"]
+__all__ = ["FirstVisitCost", "Strategy", "check_gradient", "first_visit_cost"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` never changes the one it is given: it returns another.
+    A state pickles, and `advance` never changes the one it is given: it returns another. A fourth function,
+    `first_visit_cost(dim) -> FirstVisitCost`, is optional.
     """
 
     def start(self, target: Target, rng: np.random.Generator) -> Any:
@@ -27,6 +28,24 @@ class Strategy(Protocol):
 
     def estimate(self, target: Target, state: Any) -> Estimate:
         """What is known by now. Costs no evaluation of the density."""
+
+
+class FirstVisitCost(NamedTuple):
+    """What the first visit of a path takes.
+
+    Attributes:
+        max_uncompiled: the most evaluations with which the visit compiles nothing; None if it always compiles.
+        min_reliable: evaluations below which the visit may miss the mass of the path.
+    """
+
+    max_uncompiled: int | None = None
+    min_reliable: int = 0
+
+
+def first_visit_cost(strategy: Strategy, dim: int) -> FirstVisitCost:
+    """What a strategy says of its first visit of a path with this many dimensions, if it does."""
+    stated = getattr(strategy, "first_visit_cost", None)
+    return FirstVisitCost() if stated is None else stated(dim)
 
 
 def check_gradient(target: Target, name: str) -> None:
