@@ -12,17 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch import allocate, conquer, engines
+from anabranch import allocate, conquer, engines, search
 from anabranch.allocate import ActiveSet, FirstVisits
 from anabranch.conquer import HMC, SMC, ModeMixture
 from anabranch.conquer.student import StudentMixture
 from anabranch.engines import Move
 from anabranch.errors import BadSetting
 from anabranch.limits import Limits
-from anabranch.search.combining import Combining
-from anabranch.search.discovery import Discovery
-from anabranch.search.stopping import Stopping
-from anabranch.search.visiting import Visiting
 from anabranch.settings import finite, positive, share, site_choice, whole
 
 
@@ -40,11 +36,7 @@ KINDS = [
     ab.DCC,
     ActiveSet,
     Move,
-    Combining,
-    Discovery,
-    Stopping,
-    Visiting,
-    *(getattr(module, name) for module in (allocate, conquer, engines) for name in module.__all__),
+    *(getattr(module, name) for module in (allocate, conquer, engines, search) for name in module.__all__),
 ]
 SETTINGS = sorted({kind for kind in KINDS if inspect.isclass(kind) and "__post_init__" in dir(kind)}, key=str)
 NEEDED = {"guide": guide, "moves": [MOVE], "proposal": guide, "involution": involution}

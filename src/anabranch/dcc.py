@@ -30,12 +30,7 @@ from anabranch.conquer import Auto, RandomWalk, Strategy
 from anabranch.divide import Division
 from anabranch.limits import Limits
 from anabranch.progress import Progress
-from anabranch.search.combining import Combining
-from anabranch.search.discovery import Discovery
-from anabranch.search.loop import infer_paths
-from anabranch.search.state import SearchState
-from anabranch.search.stopping import Stopping
-from anabranch.search.visiting import Visiting
+from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, infer_paths
 from anabranch.settings import check, flag, functions, instance, several, whole
 from anabranch.workers import Workers, one_blas_thread
 

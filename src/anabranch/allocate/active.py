@@ -5,9 +5,9 @@ the active ones get budget. A path becomes active when its count reaches C_0, wh
 
     C_k ≥ C_0 (1 + growth · t):
 
-the more was computed, the more often a path must be proposed to look promising. If the number of active paths is
+the more was computed, the more often a path must be proposed to become active. If the number of active paths is
 bounded, one must leave for each that enters, the one with the least evidence. Now and then a random inactive path is
-visited, so that every path has a chance and the whole stays correct.
+visited, so that every path is visited in the end and the algorithm stays consistent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ActiveSet"]
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """Which paths, by any hashable key, get budget. Plain data: each method gives another set.
+    """Which paths, by any hashable key, get evaluations. Each method returns another set.
 
     Args:
         threshold: C_0 at first.

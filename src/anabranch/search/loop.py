@@ -39,11 +39,13 @@ def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str
     while not (reason := settings.stopping.at_limit(state)):
         visits = next_visits(settings.schedule, state)
         if not visits:
+            state.is_cut_short = False
             return settings.stopping.without_work(state)
         settings.visiting.conquer(state, visits, workers)
         settings.discovery.discover(state, visits)
         state.rounds += 1
         progress.update(state.status)
         if reason := settings.stopping.at_tolerance(state):
+            state.is_cut_short = False
             return reason
     return reason

@@ -45,7 +45,6 @@ class Stopping:
         if evidence.weight_sds.max() > tolerance or settings.discovery.finds_more(state):
             return ""
         evidence = evidence if len(state.table) == found else evidence_of(state)
-        state.is_cut_short = False
         if evidence.log_evidence_sd is not None and evidence.log_evidence_sd > tolerance:
             return (
                 f"The sampling errors are below {tolerance:g}; the rest of the error of log Z is that of paths not "
@@ -55,7 +54,6 @@ class Stopping:
 
     def without_work(self, state: SearchState) -> str:
         """Stop because no path is to be visited."""
-        state.is_cut_short = False
         given_up = ", was given up" if any(record.gave_up for record in state.table) else ""
         return f"No path is left to visit: each was solved exactly{given_up} or has no mass."
 
