@@ -15,16 +15,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from anabranch.allocate import (
-    UCB,
-    ActiveSet,
-    Allocator,
-    DoubtedPaths,
-    FirstVisits,
-    Refinement,
-    ScheduleRule,
-    Thresholds,
-)
+from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
 from anabranch.combine import Posterior
 from anabranch.conquer import Auto, RandomWalk, Strategy
 from anabranch.divide import Division
@@ -81,7 +72,7 @@ class DCC:
     evaluations_per_first_visit: int | None = None
     prune_negligible: bool = True
     max_marginal_terms: int = 64
-    schedule: Sequence[ScheduleRule] = (FirstVisits(), DoubtedPaths(), Refinement())
+    schedule: Sequence[ScheduleRule] = SCHEDULE
     thresholds: Thresholds = field(default_factory=Thresholds)
     discovery: Discovery = field(default_factory=Discovery)
     visiting: Visiting = field(default_factory=Visiting)
@@ -89,29 +80,15 @@ class DCC:
     combining: Combining = field(default_factory=Combining)
 
     def __post_init__(self) -> None:
-        check(
-            self,
-            strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
-            allocator=functions("choose", example="anabranch.allocate.UCB()"),
-            executions=whole(1),
-            max_executions=whole(),
-            proposals=whole(),
-            systematic=flag(),
-            active=instance(ActiveSet, "an ActiveSet()"),
-            allocations=whole(1),
-            evaluations_per_visit=whole(1),
-            evaluations_per_first_visit=whole(1).or_none(),
-            prune_negligible=flag(),
-            max_marginal_terms=whole(),
-            schedule=several(
-                ScheduleRule, "a rule with visits and waiting, or several, such as anabranch.allocate.FirstVisits()"
-            ),
-            thresholds=instance(Thresholds, "Thresholds()"),
-            discovery=instance(Discovery, "a Discovery()"),
-            visiting=instance(Visiting, "a Visiting()"),
-            stopping=instance(Stopping, "a Stopping()"),
-            combining=instance(Combining, "a Combining()"),
-        )
+        rules = "a rule with visits and waiting, or several, such as anabranch.allocate.FirstVisits()"
+        check(self, strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
+              allocator=functions("choose", example="anabranch.allocate.UCB()"), executions=whole(1),
+              max_executions=whole(), proposals=whole(), systematic=flag(), allocations=whole(1),
+              evaluations_per_visit=whole(1), evaluations_per_first_visit=whole(1).or_none(), prune_negligible=flag(),
+              max_marginal_terms=whole(), active=instance(ActiveSet, "an ActiveSet()"),
+              schedule=several(ScheduleRule, rules), thresholds=instance(Thresholds, "Thresholds()"),
+              discovery=instance(Discovery, "a Discovery()"), visiting=instance(Visiting, "a Visiting()"),
+              stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"))  # fmt: skip
 
     @classmethod
     def paper(

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Protocol
 
 import numpy as np
 
@@ -30,14 +29,6 @@ TOLERANCE = 0.005
 """The error of log Z and of the path weights at which a run stops by default."""
 INTERRUPTED = "The run was interrupted; the estimates so far are kept."
 """Why an interrupted run stopped."""
-
-
-class Lock(Protocol):
-    """A lock of `threading`, reentrant or not."""
-
-    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
-
-    def release(self) -> None: ...
 
 
 class LimitReached(BaseException):
@@ -154,7 +145,7 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def holding(lock: Lock, poll: float = 0.1) -> Iterator[None]:
+def holding(lock: threading.Lock | threading.RLock, poll: float = 0.1) -> Iterator[None]:
     """Within this the lock is held; waiting for it, the limits are checked whenever `poll` seconds have passed."""
     while not lock.acquire(timeout=poll):
         checkpoint()

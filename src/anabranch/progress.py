@@ -10,15 +10,7 @@ __all__ = ["Progress", "Status"]
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run has come.
-
-    Attributes:
-        found: paths found.
-        active: paths with an estimate.
-        log_evidence, log_evidence_sd: the evidence so far; None if the engine gives none.
-        evaluations: evaluations so far.
-        budget: evaluations of the budget.
-    """
+    """Paths found and estimated, the evidence so far (None: the engine gives none), and evaluations of the budget."""
 
     found: int
     active: int

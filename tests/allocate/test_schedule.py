@@ -19,7 +19,6 @@ from anabranch.allocate import (
     Uniform,
     Visit,
 )
-from anabranch.allocate.schedule import next_visits, waiting_paths
 from anabranch.conquer.estimate import Estimate
 from anabranch.limits import Limits
 
@@ -44,8 +43,6 @@ def state(*records, budget=1_000_000, tolerance=0.005, **settings):
 
 
 def test_the_first_rule_with_visits_owns_the_round():
-    run = state(record(0))
-
     @dataclass(frozen=True)
     class Fixed:
         wanted: tuple[Visit, ...]
@@ -57,15 +54,16 @@ def test_the_first_rule_with_visits_owns_the_round():
             return [visit.record for visit in self.wanted]
 
     one, two = Visit(record(1), 5, 10), Visit(record(2), 5, 10)
-    assert next_visits((Fixed(()), Fixed((one,)), Fixed((two,))), run) == [one]
-    assert next_visits((Fixed(()),), run) == []
-    assert waiting_paths((Fixed((one,)), Fixed((two,))), run) == [one.record, two.record]
+    run = state(record(0), schedule=[Fixed(()), Fixed((one,)), Fixed((two,))])
+    assert run.next_visits() == [one]
+    assert run.waiting() == [one.record, two.record]
+    assert state(record(0), schedule=Fixed(())).next_visits() == []
 
 
 def test_paths_become_active_before_a_round_is_chosen():
     run = state(record(0))
     run.active = ActiveSet(threshold=2).proposed({0: 2})
-    next_visits((), run)
+    run.next_visits()
     assert run.active.active == (0,)
 
 

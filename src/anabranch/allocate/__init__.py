@@ -8,12 +8,14 @@ from anabranch.allocate.halving import SuccessiveHalving
 from anabranch.allocate.path_summary import PathSummary
 from anabranch.allocate.path_table import PathRecord, PathTable
 from anabranch.allocate.refinement import Refinement
-from anabranch.allocate.schedule import AllocationState, ScheduleRule, Visit
-from anabranch.allocate.thresholds import Thresholds
+from anabranch.allocate.schedule import AllocationState, ScheduleRule, Thresholds, Visit
 from anabranch.allocate.uniform import Uniform
 from anabranch.allocate.utility import UCB
 
+SCHEDULE: tuple[ScheduleRule, ...] = (FirstVisits(), DoubtedPaths(), Refinement())
+"""The default schedule."""
+
 __all__ = [
-    "UCB", "ActiveSet", "AllocationState", "Allocator", "DoubtedPaths", "FirstVisits", "PathRecord", "PathSummary",
-    "PathTable", "Refinement", "ScheduleRule", "SuccessiveHalving", "Thresholds", "Uniform", "Visit",
+    "SCHEDULE", "UCB", "ActiveSet", "AllocationState", "Allocator", "DoubtedPaths", "FirstVisits", "PathRecord",
+    "PathSummary", "PathTable", "Refinement", "ScheduleRule", "SuccessiveHalving", "Thresholds", "Uniform", "Visit",
 ]  # fmt: skip

@@ -90,23 +90,21 @@ class FirstVisits:
             return True
         if record.log_evidence != -np.inf or record.error == 0:
             return False
-        many = len(state.table) > state.settings.thresholds.many_paths
-        if not many and state.table.log_evidence == -np.inf:
+        if not state.has_many_paths and state.table.log_evidence == -np.inf:
             return record.visits < self.max_tries_without_evidence
         # Of many paths, one without a point of positive density is taken to be empty at once.
-        return record.visits < (1 if many and record.target.best_likelihood == -np.inf else self.max_tries)
+        is_empty = state.has_many_paths and record.target.best_likelihood == -np.inf
+        return record.visits < (1 if is_empty else self.max_tries)
 
     def evaluations(self, state: AllocationState) -> int:
         """Half of the budget for all first visits together; unless the paths are many, enough to find modes."""
-        paths = len(state.table)
-        each = state.limits.budget // paths
-        is_few = paths <= state.settings.thresholds.many_paths
-        least = max(min(each, self.evaluations_to_modes) if is_few else 0, self.min_evaluations)
+        each = state.limits.budget // len(state.table)
+        least = max(0 if state.has_many_paths else min(each, self.evaluations_to_modes), self.min_evaluations)
         return int(np.clip(each // 2, least, self.max_evaluations))
 
     def affordable(self, record: PathRecord, evaluations: int, state: AllocationState) -> int:
         """The evaluations of a first visit: of many paths, no more than the strategy can use without compiling."""
-        if len(state.table) <= state.settings.thresholds.many_paths or evaluations >= self.evaluations_to_modes:
+        if not state.has_many_paths or evaluations >= self.evaluations_to_modes:
             return evaluations
         quick = first_visit_cost(state.settings.strategy, record.target.dim).max_uncompiled
         return evaluations if quick is None else min(evaluations, quick)
@@ -120,9 +118,9 @@ class FirstVisits:
 
         Of many paths, only those that were proposed from a path that matters, and those without mass so far.
         """
-        cheap, thresholds = record.path.dim <= self.easy_dim, state.settings.thresholds
-        if len(state.table) > thresholds.many_paths:
-            return record.visits > 0 or (cheap and record.parent >= thresholds.weight_that_matters)
+        cheap = record.path.dim <= self.easy_dim
+        if state.has_many_paths:
+            return record.visits > 0 or (cheap and record.parent >= state.settings.thresholds.weight_that_matters)
         return cheap or record.path.log_prior_probability > self.easy_log_prior
 
 

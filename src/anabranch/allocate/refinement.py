@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -35,18 +33,22 @@ class Refinement:
         settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
         weights, under_explored = state.table.weights(), set(self.waiting(state))
         records = self.candidates(state)
-        records = self.unsettled(records, weights, under_explored, state) or records
+        if state.limits.tolerance is not None and settings.prune_negligible:
+            # Those on which it depends whether the tolerance is met.
+            least = state.limits.tolerance / (2 * np.sqrt(len(records) or 1))
+            errors = {each: weights[each.path.signature] * each.error for each in records}
+            records = [each for each in records if each in under_explored or errors[each] > least] or records
         number = int(np.clip(left / (thresholds.overrun * thresholds.min_visit), 1, settings.allocations))
         rng = np.random.default_rng((state.seed, 0, state.rounds, 1))
         summaries = [PathSummary(record.visits, record.estimate) for record in records]
         times = Counter(settings.allocator.choose(summaries, number, rng) if records else [])
         # Where many paths share the mass, each gets less at a time.
-        each, least = settings.evaluations_per_visit, settings.evaluations_per_visit // self.min_divisor
-        each = min(each, max(state.limits.budget // (10 * len(state.table)), least))
+        fewest = settings.evaluations_per_visit // self.min_divisor
+        each = min(settings.evaluations_per_visit, max(state.limits.budget // (10 * len(state.table)), fewest))
         each = min(each, max(int(left / thresholds.overrun / max(times.total(), 1)), 1))
         visits = []
         for record, count in ((records[i], count) for i, count in times.items()):
-            needed = thresholds.evaluations_that_settle if record in under_explored else least
+            needed = thresholds.evaluations_that_settle if record in under_explored else fewest
             needed = self.evaluations_to_tolerance(record, weights[record.path.signature], needed, state)
             visits.append(Visit(record, min(count * each, needed), int(thresholds.overrun * count * each)))
         return visits
@@ -61,25 +63,13 @@ class Refinement:
 
     def candidates(self, state: AllocationState) -> list[PathRecord]:
         """The active paths with an estimate that is not negligible, even within its error."""
-        records = [each for each in state.active_records if each.visits and not each.gave_up]
+        table, thresholds = state.table, state.settings.thresholds
+        active = (table.records[key] for key in state.active.chosen if key in table.records)
+        records = [each for each in active if each.visits and not each.gave_up]
         if not state.settings.prune_negligible:
             return records
-        least = state.table.log_evidence - state.settings.thresholds.negligible
+        least = table.log_evidence - thresholds.negligible
         return [each for each in records if each.estimate is None or _log_upper(each) > least]
-
-    def unsettled(
-        self,
-        records: Sequence[PathRecord],
-        weights: Mapping[Any, float],
-        under_explored: set[PathRecord],
-        state: AllocationState,
-    ) -> list[PathRecord]:
-        """The paths on which it depends whether the tolerance is met."""
-        tolerance = state.limits.tolerance
-        if tolerance is None or not state.settings.prune_negligible:
-            return []
-        least = tolerance / (2 * np.sqrt(len(records) or 1))
-        return [each for each in records if each in under_explored or weights[each.path.signature] * each.error > least]
 
     def evaluations_to_tolerance(self, record: PathRecord, weight: float, least: int, state: AllocationState) -> int:
         """About the evaluations after which the path's part of the error is half of the tolerance."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anabranch.allocate import PathRecord
-from anabranch.allocate.schedule import waiting_paths
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.conquer import Estimate
@@ -51,7 +50,7 @@ class Combining:
     def posterior(self, state: SearchState, stopped: str) -> Posterior:
         """The posterior of the paths in the table."""
         few = sum(record.visits > 0 for record in state.table) < self.max_visited
-        waiting = waiting_paths(state.settings.schedule, state) if state.is_cut_short and few else []
+        waiting = state.waiting() if state.is_cut_short and few else []
         unvisited = self._possible_of_unvisited(state, set(waiting))
         run = self._run(state, stopped)  # before variables are drawn, which is no part of the inference
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
@@ -144,7 +143,7 @@ def _reliable_budget(state: SearchState) -> int:
     """The budget below which first visits are unreliable; zero if the paths are many or the settings ask for it."""
     settings, table = state.settings, state.table
     is_asked_for = not settings.prune_negligible or settings.evaluations_per_first_visit is not None
-    if is_asked_for or not 1 < len(table) <= settings.thresholds.many_paths:
+    if is_asked_for or len(table) <= 1 or state.has_many_paths:
         return 0
     sampled = [record for record in table.solved if record.path.dim and not record.path.interpreted]
     costs = [first_visit_cost(settings.strategy, record.path.dim).min_reliable for record in sampled]

@@ -14,7 +14,6 @@ import numpy as np
 
 from anabranch.allocate import PathRecord, Visit
 from anabranch.allocate.first_visits import that_may_matter
-from anabranch.allocate.schedule import waiting_paths
 from anabranch.divide import Executions
 from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
 from anabranch.divide.remedies import hours_warning
@@ -103,10 +102,10 @@ class Discovery:
         """Whether many more proposals find paths that are to be visited."""
         settings, table = state.settings, state.table
         weights, before = table.weights(), len(table)
-        if settings.systematic and before <= settings.thresholds.many_paths:
+        if settings.systematic and not state.has_many_paths:
             self._propose_neighbours(state, that_may_matter(table.solved, state, by_mean=True))
             if len(table) > before:
-                return bool(waiting_paths(settings.schedule, state))
+                return bool(state.waiting())
         least = settings.thresholds.weight_that_matters
         heavy = [record for key, record in table.records.items() if weights[key] > least]
         for search in range(self.final_searches if settings.proposals else 0):
@@ -115,7 +114,7 @@ class Discovery:
                 found = propose(state.division, record.path, _states(state, record, rng), rng)
                 _remember(state, record, weights[record.path.signature], found)
             if len(table) > before:
-                return bool(waiting_paths(settings.schedule, state))
+                return bool(state.waiting())
         return False
 
     def _propose_neighbours(self, state: SearchState, records: Sequence[PathRecord]) -> None:

@@ -6,7 +6,6 @@ seeded by the path and the visit: the answer does not depend on how many threads
 
 from __future__ import annotations
 
-from anabranch.allocate.schedule import next_visits
 from anabranch.combine import Posterior
 from anabranch.limits import INTERRUPTED, LimitReached, enforced
 from anabranch.progress import Progress
@@ -37,7 +36,7 @@ def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str
     """Run rounds until one of the rules says why to stop."""
     settings = state.settings
     while not (reason := settings.stopping.at_limit(state)):
-        visits = next_visits(settings.schedule, state)
+        visits = state.next_visits()
         if not visits:
             state.is_cut_short = False
             return settings.stopping.without_work(state)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch import errors
-from anabranch.allocate.schedule import waiting_paths
 from anabranch.search.combining import evidence_of
 from anabranch.search.state import SearchState
 from anabranch.settings import check, share
@@ -38,7 +37,7 @@ class Stopping:
         tolerance, settings = state.limits.tolerance, state.settings
         if self.at_limit(state) or tolerance is None or state.table.total.log_evidence_sd > tolerance:
             return ""
-        if waiting_paths(settings.schedule, state):
+        if state.waiting():
             return ""
         # The error of the sampling alone: more evaluations would not reduce that of paths not found or not solved.
         evidence, found = evidence_of(state), len(state.table)
