@@ -247,7 +247,7 @@ def test_an_error_at_a_later_visit_keeps_what_was_known(caplog):
 def test_an_interrupt_keeps_what_was_computed():
     strategy = Failing(KeyboardInterrupt(), when=3)
     posterior = ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=1e-9, workers=1)
-    assert posterior.run.stopped.startswith("It was interrupted")
+    assert posterior.run.stopped.startswith("The run was interrupted")
     exact = np.logaddexp(GOOD, OTHER)
     assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.2
     assert len(posterior.draws(20)) == 20

@@ -14,7 +14,7 @@ import numpy as np
 
 from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
-from anabranch.conquer.strategy import first_visit_cost
+from anabranch.conquer.strategy import cheapest_visit
 from anabranch.settings import check, finite, whole
 
 __all__ = ["FirstVisits", "by_promise", "that_may_matter"]
@@ -106,8 +106,8 @@ class FirstVisits:
         """The evaluations of a first visit: of many paths, no more than the strategy can use without compiling."""
         if not state.has_many_paths or evaluations >= self.evaluations_to_modes:
             return evaluations
-        quick = first_visit_cost(state.settings.strategy, record.target.dim).max_uncompiled
-        return evaluations if quick is None else min(evaluations, quick)
+        below = cheapest_visit(state.settings.strategy, record.target.dim)
+        return min(evaluations, below - 1) if below else evaluations
 
     def are_in_vain(self, last: int, state: AllocationState) -> bool:
         """Whether the last so many first visits found no mass."""

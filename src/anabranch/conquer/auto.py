@@ -29,7 +29,7 @@ from anabranch.conquer.laplace import glance, glance_cost
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import broad
 from anabranch.conquer.smc import SMC, SMCState
-from anabranch.conquer.strategy import FirstVisitCost, Strategy
+from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
@@ -100,6 +100,10 @@ class Auto:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC), ("chains", HMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
 
+    def cheapest_visit(self, dim: int) -> int:
+        """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
+        return GLANCE_BELOW if dim <= GLANCE_DIM else 0
+
     def start(self, target: Target, rng: np.random.Generator) -> AutoState:
         if target.dim == 0 or (target.discrete.all() and _enumerable(target)):
             return AutoState(ENUMERATE, Enumerate().start(target, rng))
@@ -131,10 +135,6 @@ class Auto:
         if not estimates:
             return Estimate.nothing(target.dim, target.evaluations, "Auto")
         return _reconciled(estimates, target.evaluations)
-
-    def first_visit_cost(self, dim: int) -> FirstVisitCost:
-        """A small first visit in few dimensions is a Laplace estimate, without a compilation."""
-        return FirstVisitCost(GLANCE_BELOW - 1 if dim <= GLANCE_DIM else None, GLANCE_BELOW)
 
     # The methods ------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,14 +10,13 @@ from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["FirstVisitCost", "Strategy", "check_gradient", "first_visit_cost"]
+__all__ = ["Strategy", "cheapest_visit", "check_gradient"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` never changes the one it is given: it returns another. A fourth function,
-    `first_visit_cost(dim) -> FirstVisitCost`, is optional.
+    A state pickles, and `advance` returns a new one. A strategy may also have a method `cheapest_visit`: see there.
     """
 
     def start(self, target: Target, rng: np.random.Generator) -> Any:
@@ -30,22 +29,11 @@ class Strategy(Protocol):
         """What is known by now. Costs no evaluation of the density."""
 
 
-class FirstVisitCost(NamedTuple):
-    """What the first visit of a path takes.
-
-    Attributes:
-        max_uncompiled: the most evaluations with which the visit compiles nothing; None if it always compiles.
-        min_reliable: evaluations below which the visit may miss the mass of the path.
-    """
-
-    max_uncompiled: int | None = None
-    min_reliable: int = 0
-
-
-def first_visit_cost(strategy: Strategy, dim: int) -> FirstVisitCost:
-    """What a strategy says of its first visit of a path with this many dimensions, if it does."""
-    stated = getattr(strategy, "first_visit_cost", None)
-    return FirstVisitCost() if stated is None else stated(dim)
+def cheapest_visit(strategy: Strategy, dim: int) -> int:
+    """Evaluations below which a first visit to a path with so many coordinates gives only a rough estimate and compiles
+    nothing; 0 where a strategy has no such visit, and no method of this name."""
+    method = getattr(strategy, "cheapest_visit", None)
+    return 0 if method is None else int(method(dim))
 
 
 def check_gradient(target: Target, name: str) -> None:

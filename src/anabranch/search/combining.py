@@ -12,7 +12,7 @@ from anabranch.allocate import PathRecord
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.conquer import Estimate
-from anabranch.conquer.strategy import first_visit_cost
+from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
 from anabranch.settings import check, whole
 
@@ -140,11 +140,11 @@ def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[
 
 
 def _reliable_budget(state: SearchState) -> int:
-    """The budget below which first visits are unreliable; zero if the paths are many or the settings ask for it."""
+    """The budget below which first visits are rough estimates; zero if the paths are many or the settings ask for it."""
     settings, table = state.settings, state.table
     is_asked_for = not settings.prune_negligible or settings.evaluations_per_first_visit is not None
     if is_asked_for or len(table) <= 1 or state.has_many_paths:
         return 0
     sampled = [record for record in table.solved if record.path.dim and not record.path.interpreted]
-    costs = [first_visit_cost(settings.strategy, record.path.dim).min_reliable for record in sampled]
+    costs = [cheapest_visit(settings.strategy, record.path.dim) for record in sampled]
     return max(costs) * len(table) if len(costs) > 1 else 0
