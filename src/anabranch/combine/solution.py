@@ -80,8 +80,7 @@ class Run:
         executions: executions of the program from the prior or from proposals.
         seconds: how long it took.
         seed: where every random choice came from.
-        prior_mass_found: prior probability of the paths found; None for an engine that draws whole executions, which
-            does not need it.
+        prior_mass_found: prior probability of the paths found; None for engines whose draws are whole executions.
         prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
         notes: further warnings, as sentences.
         settings: the settings, as text.

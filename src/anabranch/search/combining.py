@@ -140,7 +140,7 @@ def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[
 
 
 def _reliable_budget(state: SearchState) -> int:
-    """The budget below which first visits are rough estimates; zero if the paths are many or the settings ask for it."""
+    """The budget below which first visits are rough estimates; zero if the paths are many or it is asked for."""
     settings, table = state.settings, state.table
     is_asked_for = not settings.prune_negligible or settings.evaluations_per_first_visit is not None
     if is_asked_for or len(table) <= 1 or state.has_many_paths:
