@@ -1,6 +1,7 @@
 """The loop: when it stops, what it spends its evaluations on, and what it finds."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from exact import named
 from helpers import use_false_clock
 
 FIGURE = named("figure_two")
+CORE = ("divide", "conquer", "allocate", "search", "engines")
 
 
 def figure(**settings: Any) -> Any:
@@ -304,6 +306,12 @@ def test_a_site_to_split_on_that_is_never_met_is_in_the_warnings():
     case = named("alarm")
     posterior = ab.infer(case.program, *case.args, split=["nowhere"])
     assert "split names the site 'nowhere', which no execution has met. Check its spelling." in posterior.warnings
+
+
+def test_the_core_does_not_import_the_display():
+    source = Path(ab.__file__).parent
+    core = [source / "dcc.py", *(file for stage in CORE for file in (source / stage).rglob("*.py"))]
+    assert [file for file in core if "anabranch.report" in file.read_text(encoding="utf-8")] == []
 
 
 def test_arguments_of_the_program_are_passed_on():
