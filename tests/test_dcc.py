@@ -1,6 +1,7 @@
 """The loop: when it stops, what it spends its evaluations on, and what it finds."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from exact import named
 from helpers import use_false_clock
 
 FIGURE = named("figure_two")
+CORE = ("divide", "conquer", "allocate", "search", "engines")
 
 
 def figure(**settings: Any) -> Any:
@@ -71,7 +73,7 @@ def test_whenever_the_time_ends_there_is_an_answer_with_its_error_or_a_clear_end
 @pytest.mark.parametrize("tolerance", [0.05, 0.01])
 def test_a_tolerance_is_met_and_not_by_far(tolerance):
     posterior = figure(tolerance=tolerance, budget=10**7)
-    assert posterior.run.stopped == f"log Z and the weights of the paths are known to {tolerance:g}."
+    assert posterior.run.stopped == f"The errors of log Z and of the path weights are below {tolerance:g}."
     assert posterior.log_evidence_sd <= tolerance
     assert posterior.paths["weight_sd"].max() <= tolerance
     assert posterior.run.evaluations < 200_000
@@ -125,7 +127,10 @@ def test_a_program_is_a_function(program):
         ab.infer(program)
 
 
-@pytest.mark.parametrize("name", ["executions", "max_executions", "allocations", "share", "proposals", "summed"])
+@pytest.mark.parametrize(
+    "name",
+    ["executions", "max_executions", "allocations", "evaluations_per_visit", "proposals", "max_marginal_terms"],
+)
 def test_settings_are_checked(name):
     with pytest.raises(ValueError, match=name):
         ab.DCC(**{name: -1})
@@ -159,11 +164,11 @@ def test_limits_say_which_was_reached():
 # What it spends and finds ---------------------------------------------------------------------------------------------
 
 
-def test_every_path_is_looked_at():
+def test_every_path_is_visited():
     case = named("unknown_components")
     posterior = ab.infer(case.program, *case.args, tolerance=0.05)
     assert (posterior.paths["visits"] >= 1).all()
-    assert posterior.run.explored == pytest.approx(1.0)
+    assert posterior.run.prior_mass_found == pytest.approx(1.0)
     assert posterior.warnings == []
 
 
@@ -179,7 +184,7 @@ def test_negligible_paths_get_little():
     heavy, *others = posterior.solutions
     assert posterior.paths["weight"][0] == pytest.approx(1.0)
     assert heavy.visits > 1
-    assert {each.visits for each in others} == {1}  # one look each
+    assert {each.visits for each in others} == {1}
     assert heavy.estimate.evaluations > 3 * max(each.estimate.evaluations for each in others)
     assert posterior.log_evidence == pytest.approx(-np.log(11) - 0.5 * np.log(4 * np.pi) - 0.0625, abs=0.01)
 
@@ -215,11 +220,11 @@ def test_every_number_of_the_paper_has_its_field():
         max_executions=21,
         proposals=3,
         systematic=False,
-        active=ActiveSet(threshold=7, growth=0.01, most=6),
+        active=ActiveSet(threshold=7, growth=0.01, max_active=6),
         allocations=8,
-        share=150,  # ten steps of three chains: a move and four importance samples each
+        evaluations_per_visit=150,  # ten steps of three chains: a move and four importance samples each
         prune_negligible=False,
-        summed=0,
+        max_marginal_terms=0,
     )
 
 
@@ -289,10 +294,10 @@ def test_discrete_variables_are_summed_out_of_paths():
         ab.observe("y", dist.Normal(x + 3.0 * k, 1.0), 2.0)
 
     exact = np.log(sum(p * np.exp(-((2 - 3 * k) ** 2) / 4) for k, p in ((0, 0.7), (1, 0.3)))) - 0.5 * np.log(4 * np.pi)
-    for summed in (64, 0):
-        posterior = ab.infer(program, engine=ab.DCC(summed=summed), tolerance=0.02)
+    for terms in (64, 0):
+        posterior = ab.infer(program, engine=ab.DCC(max_marginal_terms=terms), tolerance=0.02)
         assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.1
-        assert ("ModeMixture" in set(posterior.paths["method"])) == (summed > 0)
+        assert ("ModeMixture" in set(posterior.paths["method"])) == (terms > 0)
         share = 0.3 * np.exp(-0.25) / (0.3 * np.exp(-0.25) + 0.7 * np.exp(-1.0))
         assert posterior.probability("k")[1] == pytest.approx(share, abs=0.04)
 
@@ -301,6 +306,12 @@ def test_a_site_to_split_on_that_is_never_met_is_in_the_warnings():
     case = named("alarm")
     posterior = ab.infer(case.program, *case.args, split=["nowhere"])
     assert "split names the site 'nowhere', which no execution has met. Check its spelling." in posterior.warnings
+
+
+def test_the_core_does_not_import_the_display():
+    source = Path(ab.__file__).parent
+    core = [source / "dcc.py", *(file for stage in CORE for file in (source / stage).rglob("*.py"))]
+    assert [file for file in core if "anabranch.report" in file.read_text(encoding="utf-8")] == []
 
 
 def test_arguments_of_the_program_are_passed_on():

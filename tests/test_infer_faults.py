@@ -189,7 +189,7 @@ def test_a_strategy_that_cannot_run_gives_up_its_path_and_says_so(caplog):
     )
     assert not any("never given budget" in warning for warning in posterior.warnings)
     assert posterior.run.stopped == (
-        "Sampling errors are below 0.02; paths not solved or not found are the rest of that of log Z."
+        "The sampling errors are below 0.02; the rest of the error of log Z is that of paths not solved or not found."
     )
 
 
@@ -247,7 +247,7 @@ def test_an_error_at_a_later_visit_keeps_what_was_known(caplog):
 def test_an_interrupt_keeps_what_was_computed():
     strategy = Failing(KeyboardInterrupt(), when=3)
     posterior = ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=1e-9, workers=1)
-    assert posterior.run.stopped.startswith("It was interrupted")
+    assert posterior.run.stopped.startswith("The run was interrupted")
     exact = np.logaddexp(GOOD, OTHER)
     assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.2
     assert len(posterior.draws(20)) == 20
@@ -272,7 +272,7 @@ def test_an_error_of_the_program_after_discovery(kind, caplog):
     engine = ab.DCC(executions=50, evaluations_per_first_visit=2_000)
     posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=10_000, seed=1)
     assert any("good = 0" in warning and "it broke" in warning for warning in posterior.warnings)
-    assert posterior.run.stopped.startswith("Sampling errors are below 0.1;")
+    assert posterior.run.stopped.startswith("The sampling errors are below 0.1;")
     solved, given_up = posterior.solutions
     assert abs(solved.log_evidence - GOOD) < 4 * solved.estimate.log_evidence_sd < 0.2
     assert given_up.estimate is None

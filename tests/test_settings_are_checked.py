@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch import allocate, conquer, engines
-from anabranch.allocate import ActiveSet
+from anabranch import allocate, conquer, engines, search
+from anabranch.allocate import ActiveSet, FirstVisits
 from anabranch.conquer import HMC, SMC, ModeMixture
 from anabranch.conquer.student import StudentMixture
 from anabranch.engines import Move
@@ -36,7 +36,7 @@ KINDS = [
     ab.DCC,
     ActiveSet,
     Move,
-    *(getattr(module, name) for module in (allocate, conquer, engines) for name in module.__all__),
+    *(getattr(module, name) for module in (allocate, conquer, engines, search) for name in module.__all__),
 ]
 SETTINGS = sorted({kind for kind in KINDS if inspect.isclass(kind) and "__post_init__" in dir(kind)}, key=str)
 NEEDED = {"guide": guide, "moves": [MOVE], "proposal": guide, "involution": involution}
@@ -137,7 +137,8 @@ def test_infer_refuses(name, value):
     [
         ("executions", "a"), ("executions", True), ("active", 3), ("evaluations_per_first_visit", -5),
         ("evaluations_per_first_visit", 0.5),
-        ("prune_negligible", "no"), ("systematic", 1), ("summed", None), ("share", 1e3),
+        ("prune_negligible", "no"), ("systematic", 1), ("max_marginal_terms", None),
+        ("evaluations_per_visit", 1e3), ("schedule", ()), ("schedule", FirstVisits), ("stopping", None),
     ],
 )  # fmt: skip
 def test_dcc_refuses(name, value):
@@ -208,7 +209,7 @@ def test_what_was_given_is_shown_in_few_words():
         ab.DCC(strategy=SMC)
     for value in ("x" * 10**6, 10**5000):
         with pytest.raises(BadSetting) as caught:
-            ab.DCC(share=value)
+            ab.DCC(allocations=value)
         assert len(str(caught.value)) < 200
 
 

@@ -1,48 +1,56 @@
 """Divide, Conquer, and Combine: the settings, ours and the paper's (paper, section 4 and appendix B).
 
     divide      execute the program from its prior, T_0 times: the first paths
-    repeat      choose the paths that get the next share of the evaluations          (allocate)
-                spend it on them, all at once                                       (conquer)
-                propose from where they are, and remember every path that this finds (divide)
+    repeat      choose the paths that get the next evaluations                     (allocate)
+                visit them, all at once                                            (conquer)
+                propose from their draws, and remember every path that this finds  (divide)
     combine     Ẑ = Σ Ẑ_k, and the draws of each path with the weight Ẑ_k/Ẑ
 
-The loop itself is in `search`.
+The loop itself is `search.loop`.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from anabranch.allocate import UCB, ActiveSet, Allocator
+from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
 from anabranch.combine import Posterior
 from anabranch.conquer import Auto, RandomWalk, Strategy
 from anabranch.divide import Division
 from anabranch.limits import Limits
-from anabranch.report.progress import Progress
-from anabranch.search import Search
-from anabranch.settings import check, flag, functions, instance, whole
+from anabranch.progress import Progress
+from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, infer_paths
+from anabranch.settings import check, flag, functions, instance, several, whole
 from anabranch.workers import Workers, one_blas_thread
 
 __all__ = ["DCC"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DCC:
-    """Divide, Conquer, and Combine. The settings are for those who want to know; the default has nothing to configure.
+    """Divide, Conquer, and Combine. The default needs no settings.
 
     Args:
-        strategy: how a path is solved.
-        allocator: which paths get the next share of the evaluations.
+        strategy: the method that solves a path.
+        allocator: the rule that shares the evaluations between the paths with mass.
         executions: T_0, executions from the prior that find the first paths.
-        most_executions: as many at most, while few of them find another path: the others cost next to nothing.
-        proposals: global proposals from each path that was visited in a round, with thrift only from those with mass.
-        systematic: whether all the paths around one with mass are looked for, beside what the proposals find.
-        active: which of the paths found are given evaluations.
-        allocations: of a round.
-        share: evaluations of an allocation.
-        first_share: evaluations of the first one on a path; by default what the budget allows for all of them.
-        thrifty: whether paths are left alone once a look has shown them to be negligible, or to be known well enough.
-        summed: discrete variables are summed out of a path if that takes at most this many evaluations for a point.
+        max_executions: as many at most, while few of them make the program's Python run.
+        proposals: global proposals from each path of a round; with `prune_negligible`, only from those with mass.
+        systematic: whether all neighbours of a path with mass are proposed, too.
+        active: which of the paths found get evaluations.
+        allocations: visits of a round.
+        evaluations_per_visit: evaluations of a visit.
+        evaluations_per_first_visit: evaluations of the first visit of a path; by default, as the budget allows.
+        prune_negligible: whether paths get no more visits once they are negligible or meet the tolerance.
+        max_marginal_terms: discrete variables are marginalised if that takes at most so many evaluations for a point.
+        schedule: the rules that choose the visits of a round; the first that has any owns the round.
+        thresholds: the thresholds that the steps below share.
+        discovery: how long to explore the prior, and to search on before a run stops.
+        visiting: how much a visit is given.
+        stopping: when a run stops.
+        combining: how the posterior is made.
 
     Example:
         >>> import anabranch as ab
@@ -60,27 +68,27 @@ class DCC:
     systematic: bool = True
     active: ActiveSet = field(default_factory=lambda: ActiveSet(threshold=3))
     allocations: int = 16
-    share: int = 5_000
+    evaluations_per_visit: int = 5_000
     evaluations_per_first_visit: int | None = None
     prune_negligible: bool = True
-    summed: int = 64
+    max_marginal_terms: int = 64
+    schedule: Sequence[ScheduleRule] = SCHEDULE
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    discovery: Discovery = field(default_factory=Discovery)
+    visiting: Visiting = field(default_factory=Visiting)
+    stopping: Stopping = field(default_factory=Stopping)
+    combining: Combining = field(default_factory=Combining)
 
     def __post_init__(self) -> None:
-        check(
-            self,
-            strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
-            allocator=functions("choose", example="anabranch.allocate.UCB()"),
-            executions=whole(1),
-            max_executions=whole(),
-            proposals=whole(),
-            systematic=flag(),
-            active=instance(ActiveSet, "an ActiveSet()"),
-            allocations=whole(1),
-            share=whole(1),
-            evaluations_per_first_visit=whole(1).or_none(),
-            prune_negligible=flag(),
-            summed=whole(),
-        )
+        rules = "a rule with visits and waiting, or several, such as anabranch.allocate.FirstVisits()"
+        check(self, strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
+              allocator=functions("choose", example="anabranch.allocate.UCB()"), executions=whole(1),
+              max_executions=whole(), proposals=whole(), systematic=flag(), allocations=whole(1),
+              evaluations_per_visit=whole(1), evaluations_per_first_visit=whole(1).or_none(), prune_negligible=flag(),
+              max_marginal_terms=whole(), active=instance(ActiveSet, "an ActiveSet()"),
+              schedule=several(ScheduleRule, rules), thresholds=instance(Thresholds, "Thresholds()"),
+              discovery=instance(Discovery, "a Discovery()"), visiting=instance(Visiting, "a Visiting()"),
+              stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"))  # fmt: skip
 
     @classmethod
     def paper(
@@ -109,7 +117,7 @@ class DCC:
             beta: β, its boost of optimism.
             kappa: κ, how much the spread of the weights counts.
             T_a: weights to look ahead.
-            most_active: a bound on the active paths.
+            max_active: a bound on the number of active paths.
 
         The paper does not say which values it used; these are ours.
         """
@@ -123,15 +131,22 @@ class DCC:
             max_executions=T_0,
             proposals=N,
             systematic=False,
-            active=ActiveSet(threshold=C_0, growth=0.01, most=max_active),
+            active=ActiveSet(threshold=C_0, growth=0.01, max_active=max_active),
             allocations=8,
-            share=10 * N * (M + 1),
+            evaluations_per_visit=10 * N * (M + 1),
             prune_negligible=False,
-            summed=0,
+            max_marginal_terms=0,
         )
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
-        """Find paths, solve them, and join the answers, until a limit is reached."""
-        search = Search(self, division, limits, seed, progress)
+        """Find paths, solve them, and combine the answers, until a limit is reached."""
+        state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
         with one_blas_thread(), Workers(workers, limits) as pool:
-            return search.posterior(search.go(pool))
+            return infer_paths(state, pool, progress)
+
+    def __repr__(self) -> str:
+        """The settings; the schedule and those after it only if they are not the default."""
+        given, default = vars(self), vars(DCC())
+        always = set(itertools.takewhile(lambda name: name != "schedule", given))
+        shown = {name: value for name, value in given.items() if name in always or value != default[name]}
+        return f"DCC({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

@@ -12,8 +12,9 @@ from anabranch import settings
 from anabranch.combine import Posterior
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
-from anabranch.limits import Limits, interruptible
-from anabranch.report.progress import Progress, make_progress
+from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.progress import Progress
+from anabranch.report.progress import make_progress
 
 __all__ = ["Engine", "infer"]
 
@@ -22,7 +23,7 @@ class Engine(Protocol):
     """What runs inference on a program: `DCC`, or one of `anabranch.engines`."""
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
-        """Infer, until a limit is reached, on a program of which nothing is known yet."""
+        """Infer until a limit is reached; the division has no paths yet."""
 
 
 def infer(
@@ -32,7 +33,7 @@ def infer(
     seed: int = 0,
     budget: int = 1_000_000,
     seconds: float | None = None,
-    tolerance: float | None = 0.005,
+    tolerance: float | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
     split: Mapping[str, bool] | Iterable[str] = (),
@@ -45,9 +46,9 @@ def infer(
         program: an ordinary Python function over NumPyro distributions.
         args: its arguments, the data.
         engine: how; `DCC()` unless said otherwise, or one of `ab.engines`.
-        seed: where every random choice comes from; the same seed gives the same answer, whatever `workers` is.
+        seed: of all random choices; the same seed gives the same answer, whatever `workers` is.
         budget: evaluations of the density, with or without its gradient; exceeded by 2 % at most.
-        seconds: exceeded by a second at most, and by a compilation that has begun; what is known by then is returned.
+        seconds: exceeded by a second at most, and by a compilation that has begun; the estimates so far are returned.
         tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
         progress: whether to show what happens; by default only in a terminal.
         workers: threads of `DCC`; by default as many as there are cores. Other engines have one.
@@ -77,7 +78,7 @@ def infer(
 
 
 def _check_arguments(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse arguments that the program does not take, before anything is run: most are misspelt settings."""
+    """Raise TypeError for arguments that the program does not take: most are misspelt settings of `infer`."""
     try:
         signature = inspect.signature(program)
     except (TypeError, ValueError):  # not a function, which is said elsewhere, or one that does not say

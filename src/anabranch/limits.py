@@ -1,9 +1,8 @@
-"""When inference stops, and how what is at work learns of it.
+"""The limits of a run: a budget of evaluations, a time, and a tolerance.
 
-A run has a budget of evaluations, a time, and an error that is small enough. Work that takes long calls `checkpoint`
-inside its loops, wherever it is: it raises `LimitReached` once the time of the run is over or the run was interrupted.
-Which run that is comes from the context (`enforced`), so that loops deep inside need no argument for it, and two runs
-in two threads do not see each other.
+Work that takes long calls `checkpoint` inside its loops: it raises `LimitReached` once the time of the run is over or
+the run was interrupted. Which run that is comes from the context (`enforced`), so that loops deep inside need no
+argument for it, and two runs in two threads do not see each other.
 """
 
 from __future__ import annotations
@@ -16,35 +15,29 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Protocol
 
 import numpy as np
 
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
-__all__ = ["LimitReached", "Limits", "checkpoint", "current", "enforced", "holding", "interruptible", "time_limit"]
+__all__ = [
+    "INTERRUPTED", "TOLERANCE", "LimitReached", "Limits", "checkpoint", "current", "enforced", "holding",
+    "interruptible", "time_limit",
+]  # fmt: skip
 
-
-_PATIENCE = 0.1
-"""Seconds of waiting for a lock after which the limits are asked."""
-
-
-class Lock(Protocol):
-    """A lock of `threading`, reentrant or not."""
-
-    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
-
-    def release(self) -> None: ...
+TOLERANCE = 0.005
+"""The error of log Z and of the path weights at which a run stops by default."""
+INTERRUPTED = "The run was interrupted; the estimates so far are kept."
+"""Why an interrupted run stopped."""
 
 
 class LimitReached(BaseException):
-    """A limit of the run ended the work under way. Not an `Exception`: neither the program nor a handler of errors
-    must take it for one."""
+    """A limit of the run was reached. Not an `Exception`: neither the program nor a handler of errors must catch it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """A budget of evaluations, a time in seconds, and an error that is small enough; whichever comes first.
+    """A budget of evaluations, a time in seconds, and a tolerance for the errors; the first that is reached counts.
 
     An evaluation is one point at which the density of a path was computed, with or without its gradient. `cancelled`
     is set when the user interrupts the run.
@@ -52,7 +45,7 @@ class Limits:
 
     budget: int = 1_000_000
     seconds: float | None = None
-    tolerance: float | None = 0.005
+    tolerance: float | None = TOLERANCE
     started: float = field(default_factory=time.monotonic, compare=False)
     cancelled: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
@@ -68,16 +61,16 @@ class Limits:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; infinite if there is no limit."""
+        """Seconds left; infinite if the time is not limited."""
         return np.inf if self.seconds is None else self.seconds - self.elapsed
 
     @property
     def time_is_over(self) -> bool:
-        """Whether there was a time, and it is over."""
+        """Whether the time is limited, and over."""
         return self.seconds is not None and self.elapsed >= self.seconds
 
     def within(self, share: float) -> Limits:
-        """The same run with this share of its time."""
+        """The same limits with this share of the time."""
         return self if self.seconds is None else replace(self, seconds=share * self.seconds)
 
     @property
@@ -91,12 +84,17 @@ class Limits:
             raise LimitReached
 
     def exceeded(self, evaluations: int) -> str:
-        """Why to stop, as a sentence, or nothing."""
+        """Why to stop after so many evaluations, as a sentence; empty if the run may go on."""
         if evaluations >= self.budget:
             return f"The budget of {self.budget:,} evaluations is spent."
         if self.time_is_over:
             return f"The {self.seconds:g} seconds are over."
         return ""
+
+    @property
+    def met(self) -> str:
+        """Why to stop at the tolerance, as a sentence."""
+        return f"The errors of log Z and of the path weights are below {self.tolerance:g}."
 
 
 _enforced: ContextVar[Limits | None] = ContextVar("anabranch_limits", default=None)
@@ -104,7 +102,7 @@ _enforced: ContextVar[Limits | None] = ContextVar("anabranch_limits", default=No
 
 @contextmanager
 def enforced(limits: Limits | None) -> Iterator[None]:
-    """Within this, `checkpoint` asks these limits; None: no limits."""
+    """Within this, `checkpoint` checks these limits; None: no limits."""
     token = _enforced.set(limits)
     try:
         yield
@@ -135,21 +133,21 @@ def interruptible(limits: Limits) -> Iterator[None]:
 
 
 def current() -> Limits | None:
-    """The limits of the run that this belongs to, if it has any."""
+    """The limits of the run in this context, if there is one."""
     return _enforced.get()
 
 
 def checkpoint() -> None:
-    """Raise `LimitReached` if the run that this belongs to must end now."""
+    """Raise `LimitReached` if the run in this context must end."""
     limits = _enforced.get()
     if limits is not None:
         limits.check()
 
 
 @contextmanager
-def holding(lock: Lock) -> Iterator[None]:
-    """Within this the lock is held; waiting for it ends with `LimitReached` where the run must."""
-    while not lock.acquire(timeout=_PATIENCE):
+def holding(lock: threading.Lock | threading.RLock, poll: float = 0.1) -> Iterator[None]:
+    """Within this the lock is held; waiting for it, the limits are checked whenever `poll` seconds have passed."""
+    while not lock.acquire(timeout=poll):
         checkpoint()
     try:
         yield
@@ -158,6 +156,6 @@ def holding(lock: Lock) -> Iterator[None]:
 
 
 def time_limit() -> Limits | None:
-    """The limits that are enforced here, if the time is one of them: only then may anything depend on the clock."""
+    """The limits in this context if they limit the time: only then may anything depend on the clock."""
     limits = _enforced.get()
     return limits if limits is not None and limits.seconds is not None else None

@@ -1,4 +1,4 @@
-"""How much to do at a time, so that a limit on the time is kept.
+"""How much to do at a time, so that a time limit is kept.
 
 Work that cannot be interrupted, or is lost if it is, goes on in pieces. Where the time is limited, the first piece is
 small, and each of the next as large as the last one shows to be quick enough. Where it is not, a piece is as large as
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from anabranch.limits import Limits, time_limit
+from anabranch.limits import time_limit
 
 __all__ = ["LONGEST_PIECE", "Pace"]
 
 LONGEST_PIECE = 0.25
-"""Seconds that a piece should take, at most."""
-_SHARE = 0.05
-"""The same, as a share of the time."""
-_GROWTH = 4
-"""How many times as large as the last a piece may be."""
-_INSTANT = 1e-9
+"""Seconds that a piece should take at most."""
 
 
+@dataclass
 class Pace:
     """The size of the next piece of some work.
+
+    Args:
+        next_size: the size of the first piece under a time limit.
+        max_seconds: seconds that a piece should take at most; more overrun the time limit by more.
+        time_share: the same as a share of the time limit.
+        growth: how many times as large as the last a piece may be; more adapt sooner, and overrun by more.
 
     Example:
         >>> pace = Pace()
@@ -35,24 +38,24 @@ class Pace:
         1000
     """
 
-    def __init__(self, first: int = 1) -> None:
-        self._next = first
+    next_size: int = 1
+    max_seconds: float = LONGEST_PIECE
+    time_share: float = 0.05
+    growth: int = 4
 
     def size(self, most: int) -> int:
-        """How much to do now, if there is so much to do: at least one."""
-        return most if time_limit() is None else max(min(most, self._next), 1)
+        """The size of the next piece, of so much that is to do: at least one."""
+        return most if time_limit() is None else max(min(most, self.next_size), 1)
 
     @contextmanager
     def measured(self, size: int) -> Iterator[None]:
-        """Within this, a piece of that size is done; what raises leaves the pace as it was."""
+        """Within this, a piece of that size is done; an exception leaves the next size as it was."""
         limits = time_limit()
-        started = limits.elapsed if limits is not None else 0.0
+        if limits is None or limits.seconds is None:
+            yield
+            return
+        started = limits.elapsed
         yield
-        if limits is not None:
-            each = max(limits.elapsed - started, _INSTANT) / size
-            self._next = max(min(int(_longest(limits) / each), _GROWTH * size), 1)
-
-
-def _longest(limits: Limits) -> float:
-    assert limits.seconds is not None
-    return min(LONGEST_PIECE, _SHARE * limits.seconds)
+        each = max(limits.elapsed - started, 1e-9) / size
+        longest = min(self.max_seconds, self.time_share * limits.seconds)
+        self.next_size = max(min(int(longest / each), self.growth * size), 1)

@@ -215,7 +215,7 @@ def several(kind: type, words: str) -> Rule:
 
     def plain(value: Any) -> tuple[Any, ...]:
         given = (value,) if isinstance(value, kind) else _items(value)
-        if not given or not all(isinstance(each, kind) for each in given):
+        if not given or not all(isinstance(each, kind) and not isinstance(each, type) for each in given):
             raise _Refused
         return given
 

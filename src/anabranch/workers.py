@@ -1,9 +1,8 @@
-"""Threads that work on paths at the same time, and that nothing the paths do can hold up.
+"""Threads that work on several paths at the same time.
 
-The threads are daemons: one that does not come back, because the program it runs hangs or a compilation takes minutes,
-keeps neither the run nor Python from ending. An interrupt reaches the main thread, which only waits; it then gives the
-others a moment to hand over what they have. BLAS is held to one thread meanwhile, for as many threads as there are
-cores work already.
+The threads are daemons: one that hangs, in the program or in a compilation, keeps neither the run nor Python from
+ending. An interrupt reaches the main thread, which only waits, and then gives the others a moment to finish. BLAS has
+one thread meanwhile, since every core has a thread already.
 """
 
 from __future__ import annotations
@@ -27,13 +26,6 @@ from anabranch.limits import LimitReached, Limits, enforced
 
 __all__ = ["Workers", "one_blas_thread"]
 
-_POLL = 0.1
-"""Seconds between two looks at the limits, while waiting."""
-_GRACE = 0.5
-"""Seconds after the end of the run's time for which work that ends by itself is waited for."""
-_FAREWELL = 2.5
-"""Seconds after an interrupt for which it is."""
-
 _left_behind: list[threading.Thread] = []
 
 Task = TypeVar("Task")
@@ -42,7 +34,7 @@ Outcome = TypeVar("Outcome")
 
 @dataclass
 class _Job:
-    """One call, and what became of it."""
+    """One call, with its outcome or its error."""
 
     call: Callable[[], Any]
     done: threading.Event = field(default_factory=threading.Event)
@@ -64,14 +56,24 @@ class _Job:
 class Workers:
     """A number of threads that share the limits of one run.
 
+    Args:
+        number: the number of threads.
+        limits: of the run.
+        poll: seconds between two checks of the limits; fewer end a run sooner after its time, and cost more.
+        grace: seconds for which work goes on after the time of the run; more keep more of it, and end later.
+        grace_interrupted: the same after an interrupt.
+
     Example:
         >>> with Workers(2, Limits()) as workers:
         ...     workers.map(lambda x: x**2, [1, 2, 3])
         [1, 4, 9]
     """
 
-    def __init__(self, number: int, limits: Limits) -> None:
+    def __init__(
+        self, number: int, limits: Limits, poll: float = 0.1, grace: float = 0.5, grace_interrupted: float = 2.5
+    ) -> None:
         self.number, self.limits = number, limits
+        self.poll, self.grace, self.grace_interrupted = poll, grace, grace_interrupted
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -86,7 +88,7 @@ class Workers:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join(_POLL)  # what they hold goes with them
+            thread.join(self.poll)  # what they hold goes with them
         _left_behind.extend(thread for thread in self._threads if thread.is_alive())
 
     def _work(self) -> None:
@@ -97,17 +99,17 @@ class Workers:
     def map(self, function: Callable[[Task], Outcome], tasks: Sequence[Task]) -> list[Outcome | None]:
         """The outcome for each task; None where a limit or an interrupt came before.
 
-        An interrupt sets `limits.cancelled`, and is not raised: what was done by then comes first.
+        An interrupt sets `limits.cancelled`, and is not raised: the outcomes so far are returned.
         """
         jobs = [_Job(lambda task=task: function(task)) for task in tasks]  # type: ignore[misc]
         for job in jobs:
             self._jobs.put(job)
         try:
             while not all(job.done.is_set() for job in jobs) and self._is_worth_waiting(jobs):
-                _wait_for(jobs, _POLL)
+                _wait_for(jobs, self.poll)
         except KeyboardInterrupt:
             self.limits.cancelled.set()
-            _wait_for(jobs, _FAREWELL)
+            _wait_for(jobs, self.grace_interrupted)
         done = [job for job in jobs if job.done.is_set()]
         for job in done:
             if job.error is not None:
@@ -115,9 +117,9 @@ class Workers:
         return [job.outcome if job.done.is_set() else None for job in jobs]
 
     def _is_worth_waiting(self, jobs: Sequence[_Job]) -> bool:
-        """Whether the time is not over, or what is at work can still be expected to end by itself."""
+        """Whether the time is not over, or a thread compiles, which ends by itself."""
         limits = self.limits
-        if limits.seconds is None or limits.elapsed < limits.seconds + _GRACE:
+        if limits.seconds is None or limits.elapsed < limits.seconds + self.grace:
             return True
         return any(is_compiling(job.thread) for job in jobs if not job.done.is_set())
 
@@ -141,7 +143,7 @@ def _end_compilations() -> None:
         os._exit(1)
     for thread in compiling:
         while thread.is_alive() and is_compiling(thread.ident or 0):
-            thread.join(_POLL)
+            thread.join(0.1)
 
 
 def _wait_for(jobs: Sequence[_Job], seconds: float) -> None:

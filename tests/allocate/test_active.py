@@ -34,7 +34,7 @@ def test_the_threshold_grows_with_the_iteration():
 
 
 def test_the_least_evidence_leaves_for_a_new_path():
-    paths = ActiveSet(most=3, visit=0.0).proposed({"a": 1, "b": 1, "c": 1}).advance({}, rng())
+    paths = ActiveSet(max_active=3, visit=0.0).proposed({"a": 1, "b": 1, "c": 1}).advance({}, rng())
     evidence = {"a": -9000.0, "b": -np.inf, "c": 4.0}
     paths = paths.proposed({"d": 1}).advance(evidence, rng())
     assert paths.active == ("a", "c", "d")
@@ -42,7 +42,7 @@ def test_the_least_evidence_leaves_for_a_new_path():
 
 
 def test_a_path_that_left_must_be_proposed_anew():
-    paths = ActiveSet(threshold=2, most=1, visit=0.0).proposed({"a": 9}).advance({}, rng())
+    paths = ActiveSet(threshold=2, max_active=1, visit=0.0).proposed({"a": 9}).advance({}, rng())
     paths = paths.proposed({"b": 2}).advance({"a": 1.0}, rng())
     assert paths.active == ("b",)
     again = paths.advance({"a": 1.0, "b": -5.0}, rng())
@@ -51,14 +51,14 @@ def test_a_path_that_left_must_be_proposed_anew():
 
 
 def test_paths_without_an_estimate_stay_for_their_chance():
-    paths = ActiveSet(most=2, visit=0.0).proposed({"a": 5, "b": 4, "c": 3}).advance({}, rng())
+    paths = ActiveSet(max_active=2, visit=0.0).proposed({"a": 5, "b": 4, "c": 3}).advance({}, rng())
     assert paths.active == ("a", "b")
     assert paths.advance({}, rng()).active == ("a", "b")
     assert paths.advance({"a": 100.0}, rng()).active == ("b", "c")
 
 
 def test_the_bound_holds_and_the_most_proposed_enter_first():
-    paths = ActiveSet(most=4, visit=0.0).proposed({k: k for k in range(1, 30)}).advance({}, rng())
+    paths = ActiveSet(max_active=4, visit=0.0).proposed({k: k for k in range(1, 30)}).advance({}, rng())
     assert paths.active == (29, 28, 27, 26)
     for _ in range(5):
         paths = paths.advance({k: float(-k) for k in range(1, 30)}, rng())
@@ -91,7 +91,7 @@ def test_it_is_plain_data():
     assert paths.advance({}, rng()) == after
 
 
-@pytest.mark.parametrize("settings", [{"threshold": 0}, {"growth": -0.1}, {"most": 0}, {"visit": 1.1}])
+@pytest.mark.parametrize("settings", [{"threshold": 0}, {"growth": -0.1}, {"max_active": 0}, {"visit": 1.1}])
 def test_settings_are_checked(settings):
     [name] = settings
     with pytest.raises(ValueError, match=name):

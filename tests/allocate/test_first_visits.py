@@ -1,4 +1,4 @@
-"""First looks: at which paths, and in which order."""
+"""First visits: of which paths, in which order, and with how many evaluations."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -6,81 +6,122 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from anabranch.allocate import PathRecord, PathTable
-from anabranch.allocate.first_visits import by_promise, is_easy, is_unknown, that_may_matter
+import anabranch as ab
+from anabranch.allocate import AllocationState, FirstVisits, PathRecord, PathTable, Thresholds
+from anabranch.allocate.first_visits import by_promise, that_may_matter
+from anabranch.conquer import SMC
 from anabranch.conquer.estimate import Estimate
+from anabranch.limits import Limits
+
+RULE = FirstVisits()
 
 
-def entry(number, *, prior=-1.0, dim=1, log_evidence=None, best=-np.inf, visits=0, sd=0.1, **more):
-    path = SimpleNamespace(signature=number, log_prior_probability=prior, dim=dim)
+def record(number, *, prior=-1.0, dim=1, log_evidence=None, best=-np.inf, visits=0, sd=0.1, **more):
+    path = SimpleNamespace(signature=number, log_prior_probability=prior, dim=dim, interpreted=False)
     estimate = None
     if log_evidence is not None:
         estimate = replace(Estimate.nothing(dim, 10, "test"), log_evidence=log_evidence, log_evidence_sd=sd)
-    target = SimpleNamespace(best_likelihood=best, evaluations=0)
+    target = SimpleNamespace(best_likelihood=best, evaluations=0, dim=dim)
     return PathRecord(number, path, 1, target, estimate=estimate, visits=visits, **more)
 
 
-def ledger(*entries):
-    return PathTable({each.path.signature: each for each in entries})
+def state(*records, settings=None, budget=1_000_000, **more):
+    table = PathTable({each.path.signature: each for each in records})
+    return AllocationState(settings=settings or ab.DCC(), limits=Limits(budget), table=table, **more)
 
 
 def test_a_path_without_mass_is_tried_again_before_it_is_believed():
-    known, empty = entry(0, log_evidence=-3.0, visits=1), entry(1, log_evidence=-np.inf, visits=2)
-    assert is_unknown(empty, ledger(known, empty))
+    known, empty = record(0, log_evidence=-3.0, visits=1), record(1, log_evidence=-np.inf, visits=2)
+    assert RULE.needs_visit(empty, state(known, empty))
     empty.visits = 3
-    assert not is_unknown(empty, ledger(known, empty))
+    assert not RULE.needs_visit(empty, state(known, empty))
 
 
 def test_while_there_is_no_mass_anywhere_the_search_goes_on():
-    empty = entry(0, log_evidence=-np.inf, visits=3)
-    assert is_unknown(empty, ledger(empty))
+    empty = record(0, log_evidence=-np.inf, visits=3)
+    assert RULE.needs_visit(empty, state(empty))
     empty.visits = 30
-    assert not is_unknown(empty, ledger(empty))
+    assert not RULE.needs_visit(empty, state(empty))
 
 
-def test_what_is_known_to_be_nothing_is_not_looked_at_again():
-    exact = entry(0, log_evidence=-np.inf, sd=0.0, visits=1)
-    assert not is_unknown(exact, ledger(exact))
+def test_an_exact_estimate_without_mass_is_believed():
+    exact = record(0, log_evidence=-np.inf, sd=0.0, visits=1)
+    assert not RULE.needs_visit(exact, state(exact))
 
 
 @pytest.mark.parametrize(("prior", "matters"), [(-50.0, True), (-150.0, False), (-np.inf, True)])
 def test_a_prior_too_small_for_the_best_likelihood_seen_rules_a_path_out(prior, matters):
-    solved = entry(0, log_evidence=-10.0, prior=0.0, best=-5.0, visits=1)
-    fresh = entry(1, prior=prior)
-    assert bool(that_may_matter([fresh], ledger(solved, fresh))) == matters
+    solved = record(0, log_evidence=-10.0, prior=0.0, best=-5.0, visits=1)
+    fresh = record(1, prior=prior)
+    assert bool(that_may_matter([fresh], state(solved, fresh))) == matters
 
 
 def test_a_strict_judgement_goes_by_mean_likelihoods():
     """The mean likelihood is e^-10: e^-45 of the prior would need one that is e^15 times larger to weigh e^-20."""
-    solved = entry(0, log_evidence=-10.0, prior=0.0, best=0.0, visits=1)
-    fresh = entry(1, prior=-45.0)
-    assert that_may_matter([fresh], ledger(solved, fresh)) == [fresh]
-    assert that_may_matter([fresh], ledger(solved, fresh), strictly=True) == []
+    solved = record(0, log_evidence=-10.0, prior=0.0, best=0.0, visits=1)
+    fresh = record(1, prior=-45.0)
+    assert that_may_matter([fresh], state(solved, fresh)) == [fresh]
+    assert that_may_matter([fresh], state(solved, fresh), by_mean=True) == []
 
 
 def test_easy_paths_are_those_of_few_dimensions_or_with_a_part_of_the_prior():
-    few = ledger(entry(0))
-    assert is_easy(entry(1, dim=8, prior=-30.0), few)
-    assert is_easy(entry(1, dim=50, prior=-5.0), few)
-    assert not is_easy(entry(1, dim=9, prior=-7.0), few)
+    few = state(record(0))
+    assert RULE.is_easy(record(1, dim=8, prior=-30.0), few)
+    assert RULE.is_easy(record(1, dim=50, prior=-5.0), few)
+    assert not RULE.is_easy(record(1, dim=9, prior=-7.0), few)
 
 
 def test_of_many_paths_the_easy_ones_are_next_to_the_mass_or_begun():
-    many = ledger(*(entry(number) for number in range(200)))
-    assert is_easy(entry(0, dim=5, parent=0.5), many)
-    assert is_easy(entry(0, dim=50, visits=1), many)
-    assert not is_easy(entry(0, dim=5, parent=1e-3), many)
-    assert not is_easy(entry(0, dim=50, parent=0.5), many)
+    many = state(*(record(number) for number in range(200)))
+    assert RULE.is_easy(record(0, dim=5, parent=0.5), many)
+    assert RULE.is_easy(record(0, dim=50, visits=1), many)
+    assert not RULE.is_easy(record(0, dim=5, parent=1e-3), many)
+    assert not RULE.is_easy(record(0, dim=50, parent=0.5), many)
 
 
 def test_the_simplest_and_the_likeliest_take_turns():
-    simple = entry(0, dim=1, prior=-9.0, parent=0.5, parent_likelihood=-2.0)
-    simpler = entry(1, dim=2, prior=-8.0, parent=0.5, parent_likelihood=-2.0)
-    likely = entry(2, dim=9, prior=-1.0, parent=0.5, parent_likelihood=-2.0)
-    likelier = entry(3, dim=8, prior=-2.0, parent=0.5, parent_likelihood=-2.0)
-    assert [each.number for each in by_promise([likelier, simpler, likely, simple])] == [0, 2, 1, 3]
+    simple = record(0, dim=1, prior=-9.0, parent=0.5, parent_likelihood=-2.0)
+    simpler = record(1, dim=2, prior=-8.0, parent=0.5, parent_likelihood=-2.0)
+    likely = record(2, dim=9, prior=-1.0, parent=0.5, parent_likelihood=-2.0)
+    likelier = record(3, dim=8, prior=-2.0, parent=0.5, parent_likelihood=-2.0)
+    assert [each.number for each in by_promise([likelier, simpler, likely, simple], state())] == [0, 2, 1, 3]
 
 
 def test_paths_proposed_from_the_mass_come_before_the_others():
-    far, near = entry(0, prior=-1.0), entry(1, prior=-9.0, parent=0.9, parent_likelihood=-2.0)
-    assert by_promise([far, near])[0] is near
+    far, near = record(0, prior=-1.0), record(1, prior=-9.0, parent=0.9, parent_likelihood=-2.0)
+    assert by_promise([far, near], state())[0] is near
+
+
+def test_a_round_of_first_visits_is_half_a_round_of_the_most_promising():
+    records = [record(number, prior=-float(number)) for number in range(20)]
+    visits = RULE.visits(state(*records, settings=ab.DCC(allocations=8)))
+    assert [visit.record.number for visit in visits] == [0, 1, 2, 3]
+    assert all(visit.is_first and visit.evaluations <= visit.max_evaluations for visit in visits)
+
+
+def test_first_visits_without_a_gain_end_those_that_are_not_easy():
+    solved = record(0, log_evidence=-10.0, prior=0.0, best=-5.0, visits=1)
+    easy, hard = record(1, dim=3), record(2, dim=30, prior=-7.0)
+    assert RULE.waiting(state(solved, easy, hard)) == [easy, hard]
+    assert RULE.waiting(state(solved, easy, hard, gains=[0.0] * 9)) == [easy]
+
+
+@pytest.mark.parametrize(("paths", "evaluations"), [(1, 10_000), (100, 6_000), (101, 4_950), (10_000, 300)])
+def test_all_first_visits_take_half_of_the_budget_or_find_modes(paths, evaluations):
+    assert RULE.evaluations(state(*(record(number) for number in range(paths)))) == evaluations
+
+
+def test_of_many_paths_the_strategy_says_what_needs_no_compilation():
+    many = state(*(record(number) for number in range(150)))
+    assert RULE.affordable(record(0, dim=8), 4_000, many) == 2_499
+    assert RULE.affordable(record(0, dim=9), 4_000, many) == 4_000
+    many.settings = ab.DCC(strategy=SMC())
+    assert RULE.affordable(record(0, dim=8), 4_000, many) == 4_000
+
+
+def test_what_counts_as_many_is_a_setting():
+    empty = record(1, log_evidence=-np.inf, visits=1)
+    few, many = (ab.DCC(thresholds=Thresholds(many_paths=number)) for number in (2, 1))
+    known = record(0, log_evidence=-3.0, visits=1)
+    assert RULE.needs_visit(empty, state(known, empty, settings=few))
+    assert not RULE.needs_visit(empty, state(known, empty, settings=many))

@@ -88,14 +88,14 @@ def test_what_was_not_solved_enters_the_error_of_the_evidence(division, posterio
     first = posterior.solutions[0]
     others = [Solution(solution.path, None) for solution in posterior.solutions[1:]]
     mass = sum(solution.path.prior_probability for solution in others)
-    assert np.isclose(unsolved_mass([first, *others], solved.run(explored=0.99)), mass + 0.01)
-    evidence = join([first, *others], solved.run())
+    assert np.isclose(unsolved_mass([first, *others], 0.99), mass + 0.01)
+    evidence = join([first, *others], None)
     solutions, weights = [first, *others], np.array([1.0] + [0.0] * len(others))
-    gap = missing(solutions, weights, solved.run())
+    gap = missing(solutions, weights, None)
     assert evidence.log_evidence_sd > gap
     # If the rest were as likely as what was solved, log Z would be low by just that.
     assert np.isclose(gap, np.log1p(mass / first.path.prior_probability))
-    assert missing(others, weights[1:], solved.run()) == np.inf
+    assert missing(others, weights[1:], None) == np.inf
 
 
 def test_what_was_looked_at_last_stands_for_what_was_not_solved(division, posterior):
@@ -103,15 +103,15 @@ def test_what_was_looked_at_last_stands_for_what_was_not_solved(division, poster
     first, second, third = posterior.solutions
     weights = np.array([0.75, 0.25, 0.0])
     for order, last, weight in (((1, 2), second, 0.25), ((2, 1), first, 0.75)):
-        looks = [replace(each, look=look) for each, look in zip((first, second), order, strict=True)]
-        gap = missing([*looks, Solution(third.path, None)], weights, solved.run())
+        visited = [replace(each, first_visit=k) for each, k in zip((first, second), order, strict=True)]
+        gap = missing([*visited, Solution(third.path, None)], weights, None)
         assert np.isclose(gap, np.log1p(third.path.prior_probability * weight / last.path.prior_probability))
 
 
 def test_a_cheap_look_counts_as_solved(division, posterior):
     nothing = Solution(posterior.solutions[1].path, Estimate.nothing(1, 10, "look"))
-    assert unsolved_mass([posterior.solutions[0], nothing], solved.run()) == 0
-    evidence = join([posterior.solutions[0], nothing], solved.run())
+    assert unsolved_mass([posterior.solutions[0], nothing], None) == 0
+    evidence = join([posterior.solutions[0], nothing], None)
     assert np.isfinite(evidence.log_evidence_sd)
     assert list(evidence.weights) == [1, 0]
 
@@ -120,7 +120,7 @@ def test_an_unknown_error_of_a_path_makes_all_weights_unknown(division, posterio
     one_draw = Estimate.from_weights(np.zeros((1, 1)), np.array([-8.0]), 1, "one")
     path = next(s.path for s in posterior.solutions if s.path.dim == 1)
     other = next(s for s in posterior.solutions if s.path.dim == 2)
-    evidence = join([Solution(path, one_draw), other], solved.run())
+    evidence = join([Solution(path, one_draw), other], None)
     assert evidence.log_evidence_sd == np.inf
     assert np.isinf(evidence.weight_sds).all()
 

@@ -5,9 +5,9 @@ the active ones get budget. A path becomes active when its count reaches C_0, wh
 
     C_k ≥ C_0 (1 + growth · t):
 
-the more was computed, the more often a path must be proposed to look promising. If the number of active paths is
+the more was computed, the more often a path must be proposed to become active. If the number of active paths is
 bounded, one must leave for each that enters, the one with the least evidence. Now and then a random inactive path is
-visited, so that every path has a chance and the whole stays correct.
+visited, so that every path is visited in the end and the algorithm stays consistent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["ActiveSet"]
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """Which paths, by any hashable key, get budget. Plain data: each method gives another set.
+    """Which paths, by any hashable key, get evaluations. Each method returns another set.
 
     Args:
         threshold: C_0 at first.
         growth: by how much of itself C_0 grows with each iteration.
-        most: the largest number of active paths, or None.
+        max_active: the largest number of active paths, or None.
         visit: the probability that an iteration visits an inactive path.
         counts: C_k of every path found, since it last left the active ones.
         active: the active paths, in the order in which they entered.
@@ -37,7 +37,7 @@ class ActiveSet:
         iteration: t.
 
     Example:
-        >>> paths = ActiveSet(threshold=2, most=2).proposed({"K = 1": 5, "K = 2": 2, "K = 3": 1})
+        >>> paths = ActiveSet(threshold=2, max_active=2).proposed({"K = 1": 5, "K = 2": 2, "K = 3": 1})
         >>> paths = paths.advance({}, np.random.default_rng(0))
         >>> paths.active
         ('K = 1', 'K = 2')
@@ -48,7 +48,7 @@ class ActiveSet:
 
     threshold: int = 1
     growth: float = 0.0
-    most: int | None = None
+    max_active: int | None = None
     visit: float = 0.1
     counts: Mapping[Hashable, int] = field(default_factory=dict)
     active: tuple[Hashable, ...] = ()
@@ -57,7 +57,7 @@ class ActiveSet:
 
     def __post_init__(self) -> None:
         counts, active = instance(Mapping, "a mapping from paths to counts"), instance(tuple, "a tuple of paths")
-        check(self, threshold=whole(1), growth=finite(0), most=whole(1).or_none(), visit=share(), counts=counts,
+        check(self, threshold=whole(1), growth=finite(0), max_active=whole(1).or_none(), visit=share(), counts=counts,
               active=active, visitor=instance(Hashable, "a path, or None"), iteration=whole())  # fmt: skip
 
     @property
@@ -99,7 +99,7 @@ class ActiveSet:
         return after
 
     def _entered(self, key: Hashable, log_evidence: Mapping[Hashable, float]) -> ActiveSet:
-        if self.most is None or len(self.active) < self.most:
+        if self.max_active is None or len(self.active) < self.max_active:
             return replace(self, active=(*self.active, key))
         estimated = [each for each in self.active if each in log_evidence]
         if not estimated:

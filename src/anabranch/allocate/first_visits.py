@@ -1,97 +1,167 @@
-"""Which of the paths found deserve a first look, and which comes first.
+"""First visits: which of the paths found get one, in which order, and with how many evaluations.
 
-Of a program with thousands of paths most have no mass. That of a path is its prior probability times a mean of its
-likelihood, Z_k = p_k E[g | k]; so a bound on that mean tells which can be left alone without ever being looked at.
+Of a program with thousands of paths most have no mass. That of a path is its prior probability times its mean
+likelihood, Z_k = p_k E[g | k]; so a bound on the mean likelihood rules paths out without a visit.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.allocate.path_table import PathRecord, PathTable
+from anabranch.allocate.path_table import PathRecord
+from anabranch.allocate.schedule import AllocationState, Visit
+from anabranch.conquer.strategy import cheapest_visit
+from anabranch.settings import check, finite, whole
 
-__all__ = ["HEAVY", "MANY", "MARGIN", "NEGLIGIBLE", "by_promise", "is_easy", "is_unknown", "that_may_matter"]
-
-HEAVY = 1e-4
-"""Weight from which on the paths around a path are looked for."""
-NEGLIGIBLE = 20.0
-"""Nats below the evidence at which a path is negligible."""
-MANY = 100
-"""Paths from which on each gets less attention."""
-MARGIN, _STRICT_MARGIN = 50.0, 10.0
-"""Nats by which the best likelihood seen, or the best mean likelihood of a path, may yet be exceeded."""
-_FEW, _RARE = 8, -6.0
-"""Dimensions in which a look is cheap, and the log prior probability of a path that it would be wrong to leave out."""
-_CLOSE = 0.01
-"""Weight of a path from which others are proposed that it would be wrong to leave out."""
-_TRIES, _LAST_TRIES = 3, 30
-"""Visits after which a path in which no mass was found is taken to have none; while none was found anywhere, more."""
+__all__ = ["FirstVisits", "by_promise", "that_may_matter"]
 
 
-def is_unknown(entry: PathRecord, ledger: PathTable) -> bool:
-    """Whether nothing is known of a path yet; that no mass was found at once does not say that there is none."""
-    if entry.gave_up:
-        return False
-    if entry.estimate is None or not entry.visits:
-        return True
-    found_nothing = entry.log_evidence == -np.inf and entry.estimate.log_evidence_sd > 0
-    # Of many paths, one that shows no point of positive density is believed at once.
-    tries = _TRIES if len(ledger) <= MANY or entry.target.best_likelihood > -np.inf else 1
-    if found_nothing and len(ledger) <= MANY and ledger.log_evidence == -np.inf:
-        tries = _LAST_TRIES
-    return found_nothing and entry.visits < tries
+@dataclass(frozen=True)
+class FirstVisits:
+    """Visit each path once before any other is refined, the most promising first.
 
-
-def that_may_matter(entries: Sequence[PathRecord], ledger: PathTable, strictly: bool = False) -> list[PathRecord]:
-    """The entries whose paths could have mass at all.
-
-    The mean likelihood of a path is at most a little above the best likelihood seen anywhere; if judged strictly, above
-    the best mean. A path behind guards, that only proposals have found, has no known prior probability: it may matter.
+    Args:
+        min_evaluations: evaluations of a first visit at least; fewer visit more paths, and find less of their mass.
+        max_evaluations: evaluations of a first visit at most; more find modes that a later visit would.
+        evaluations_to_modes: evaluations with which most paths show their modes, which a first visit has unless the
+            paths are many; fewer leave more to later visits.
+        max_rounds: rounds in which all paths get their first visit; more find mass sooner, by fewer visits at a time.
+        max_tries: visits after which a path without mass counts as empty; fewer may miss mass.
+        max_tries_without_evidence: the same while no path has mass.
+        min_in_vain: first visits without a gain, and a tenth of the paths that may matter at least, after which only
+            easy paths get one; fewer may miss a path.
+        easy_dim: dimensions up to which a path is easy to visit.
+        easy_log_prior: log prior probability from which on a path gets its visit all the same.
     """
-    solved, total = ledger.solved, ledger.log_evidence
-    if strictly:
-        best = max((each.log_mean_likelihood for each in solved), default=np.nan) + _STRICT_MARGIN
+
+    min_evaluations: int = 300
+    max_evaluations: int = 10_000
+    evaluations_to_modes: int = 6_000
+    max_rounds: int = 50
+    max_tries: int = 3
+    max_tries_without_evidence: int = 30
+    min_in_vain: int = 8
+    easy_dim: int = 8
+    easy_log_prior: float = -6.0
+
+    def __post_init__(self) -> None:
+        counts = ("min_evaluations", "max_evaluations", "evaluations_to_modes", "max_rounds", "max_tries",
+                  "max_tries_without_evidence", "min_in_vain", "easy_dim")  # fmt: skip
+        check(self, **dict.fromkeys(counts, whole(1)), easy_log_prior=finite())
+
+    def visits(self, state: AllocationState) -> list[Visit]:
+        waiting, settings, left = self.waiting(state), state.settings, state.evaluations_left
+        if not waiting:
+            return []
+        # Half a round: the sooner the mass is found, the less is spent where there is none.
+        chosen = waiting[: max(settings.allocations // 2, len(waiting) // self.max_rounds, 1)]
+        evaluations = settings.evaluations_per_first_visit or self.evaluations(state)
+        overrun = int(settings.thresholds.overrun * evaluations)
+        most = min(max(left // len(waiting), overrun), max(left // len(chosen), 1))
+        return [Visit(record, self.affordable(record, min(evaluations, most), state), most, True) for record in chosen]
+
+    def waiting(self, state: AllocationState) -> list[PathRecord]:
+        """The paths to visit: active ones, and after them, if negligible ones are pruned, any that may matter."""
+        unvisited = [record for record in state.table if self.needs_visit(record, state)]
+        if not unvisited:
+            return []
+        least = state.table.log_evidence - state.settings.thresholds.negligible
+        estimated = [record for record in unvisited if record.log_evidence > least]
+        if estimated:  # from a few prior draws
+            return sorted(estimated, key=lambda record: -record.log_evidence)
+        active = set(state.active.chosen)
+        fresh = [record for record in unvisited if record.path.signature in active]
+        if not state.settings.prune_negligible:
+            return by_promise(fresh, state)
+        likely = that_may_matter(unvisited, state, by_mean=True)
+        if self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
+            return by_promise([record for record in likely if self.is_easy(record, state)], state)
+        return by_promise(that_may_matter(fresh, state) or likely, state)
+
+    def needs_visit(self, record: PathRecord, state: AllocationState) -> bool:
+        """Whether a path has no estimate of a visit, or too few visits to conclude that it has no mass."""
+        if record.gave_up:
+            return False
+        if record.estimate is None or not record.visits:
+            return True
+        if record.log_evidence != -np.inf or record.error == 0:
+            return False
+        if not state.has_many_paths and state.table.log_evidence == -np.inf:
+            return record.visits < self.max_tries_without_evidence
+        # Of many paths, one without a point of positive density is taken to be empty at once.
+        is_empty = state.has_many_paths and record.target.best_likelihood == -np.inf
+        return record.visits < (1 if is_empty else self.max_tries)
+
+    def evaluations(self, state: AllocationState) -> int:
+        """Half of the budget for all first visits together; unless the paths are many, enough to find modes."""
+        each = state.limits.budget // len(state.table)
+        least = max(0 if state.has_many_paths else min(each, self.evaluations_to_modes), self.min_evaluations)
+        return int(np.clip(each // 2, least, self.max_evaluations))
+
+    def affordable(self, record: PathRecord, evaluations: int, state: AllocationState) -> int:
+        """The evaluations of a first visit: of many paths, no more than the strategy can use without compiling."""
+        if not state.has_many_paths or evaluations >= self.evaluations_to_modes:
+            return evaluations
+        below = cheapest_visit(state.settings.strategy, record.target.dim)
+        return min(evaluations, below - 1) if below else evaluations
+
+    def are_in_vain(self, last: int, state: AllocationState) -> bool:
+        """Whether the last so many first visits found no mass."""
+        return len(state.gains) > last and sum(state.gains[-last:]) < state.tolerance / 5
+
+    def is_easy(self, record: PathRecord, state: AllocationState) -> bool:
+        """Whether to visit a path after many visits in vain: it has few dimensions, or some of the prior mass.
+
+        Of many paths, only those that were proposed from a path that matters, and those without mass so far.
+        """
+        cheap = record.path.dim <= self.easy_dim
+        if state.has_many_paths:
+            return record.visits > 0 or (cheap and record.parent >= state.settings.thresholds.weight_that_matters)
+        return cheap or record.path.log_prior_probability > self.easy_log_prior
+
+
+def that_may_matter(
+    records: Sequence[PathRecord], state: AllocationState, *, by_mean: bool = False
+) -> list[PathRecord]:
+    """The records whose paths are not ruled out by their prior probability.
+
+    The mean likelihood of a path is at most a margin above the largest likelihood so far; by means, a smaller margin
+    above the largest mean likelihood so far. A path that only proposals have found has no known prior probability.
+    """
+    solved, total, thresholds = state.table.solved, state.table.log_evidence, state.settings.thresholds
+    if by_mean:
+        best = max((each.log_mean_likelihood for each in solved), default=np.nan) + thresholds.mean_likelihood_margin
     else:
-        best = max((each.target.best_likelihood for each in solved), default=np.nan) + MARGIN
+        best = max((each.target.best_likelihood for each in solved), default=np.nan) + thresholds.likelihood_margin
     if not np.isfinite([best, total]).all():
-        return list(entries)
-    priors = [entry.path.log_prior_probability for entry in entries]
-    least = total - NEGLIGIBLE - best
-    return [entry for entry, prior in zip(entries, priors, strict=True) if prior > least or prior == -np.inf]
+        return list(records)
+    priors = [record.path.log_prior_probability for record in records]
+    least = total - thresholds.negligible - best
+    return [record for record, prior in zip(records, priors, strict=True) if prior > least or prior == -np.inf]
 
 
-def is_easy(entry: PathRecord, ledger: PathTable) -> bool:
-    """Whether to look at a path even after many looks in vain: it costs little, or a part of the prior is in it.
+def by_promise(records: Sequence[PathRecord], state: AllocationState) -> list[PathRecord]:
+    """The most promising first, those that were visited and had no mass last.
 
-    Of many paths, only those that were proposed from a path with mass, or at which an earlier look failed.
-    """
-    cheap = entry.path.dim <= _FEW
-    if len(ledger) > MANY:
-        return entry.visits > 0 or (cheap and entry.parent >= _CLOSE)
-    return cheap or entry.path.log_prior_probability > _RARE
-
-
-def by_promise(entries: Sequence[PathRecord]) -> list[PathRecord]:
-    """The most promising first, those at which a look has found nothing after all others.
-
-    Two orders take turns, since each is blind where the other sees: those proposed from where the mass is, of them the
+    Two orders take turns, since each fails where the other does not: those proposed from where the mass is, of them the
     simplest; and those that would have the most mass if their mean likelihood were that of where they were proposed.
     """
-    turns = zip(sorted(entries, key=_simplicity), sorted(entries, key=_likeliness), strict=True)
-    return sorted(dict.fromkeys(itertools.chain.from_iterable(turns)), key=lambda entry: entry.visits)
+
+    def simplicity(record: PathRecord) -> tuple[float, ...]:
+        prior = -record.path.log_prior_probability
+        if record.parent < state.settings.thresholds.weight_with_mass:
+            return 0.0, prior, record.number
+        # Weights of the same order are as good as each other.
+        return np.floor(-np.log10(record.parent)) - 10, record.path.dim, prior, record.number
+
+    turns = zip(sorted(records, key=simplicity), sorted(records, key=_likeliness), strict=True)
+    return sorted(dict.fromkeys(itertools.chain.from_iterable(turns)), key=lambda record: record.visits)
 
 
-def _simplicity(entry: PathRecord) -> tuple[float, ...]:
-    prior = -entry.path.log_prior_probability
-    if entry.parent < HEAVY:
-        return 0.0, prior, entry.number
-    # Weights of the same order are as good as each other.
-    return np.floor(-np.log10(entry.parent)) - 10, entry.path.dim, prior, entry.number
-
-
-def _likeliness(entry: PathRecord) -> tuple[float, ...]:
-    prior = entry.path.log_prior_probability
-    return -(entry.parent_likelihood + prior) if prior > -np.inf else -np.inf, -prior, entry.number
+def _likeliness(record: PathRecord) -> tuple[float, ...]:
+    prior = record.path.log_prior_probability
+    return -(record.parent_likelihood + prior) if prior > -np.inf else -np.inf, -prior, record.number

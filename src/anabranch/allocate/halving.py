@@ -70,9 +70,6 @@ class SuccessiveHalving:
 
 
 def _log_evidence(arm: PathSummary) -> float:
-    """Minus infinity where nothing is known."""
-    return (
-        -np.inf
-        if arm.estimate is None
-        else float(np.nan_to_num(arm.estimate.log_evidence, nan=-np.inf, neginf=-np.inf))
-    )
+    """log Ẑ_k; minus infinity without an estimate."""
+    log_evidence = -np.inf if arm.estimate is None else arm.estimate.log_evidence
+    return float(np.nan_to_num(log_evidence, nan=-np.inf, neginf=-np.inf))

@@ -1,4 +1,4 @@
-"""A path as the allocation rules see it."""
+"""A path as an allocator sees it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["PathSummary"]
 
 @dataclass(frozen=True)
 class PathSummary:
-    """How often a path was given budget, S_k in the paper, and what is known of it by now: nothing before the first."""
+    """The visits of a path, S_k in the paper, and its estimate, None before the first visit."""
 
     visits: int
     estimate: Estimate | None
 
     @property
     def exact(self) -> bool:
-        """Whether more budget cannot change the estimate."""
+        """Whether the estimate has no error."""
         return self.estimate is not None and self.estimate.log_evidence_sd == 0

@@ -1,11 +1,11 @@
-"""What is known of every path while inference runs: the paper's total set (appendix E)."""
+"""The paths found so far, and the inference on each: the paper's total set (appendix E)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -15,10 +15,31 @@ from anabranch.conquer.target import PathTarget, Target
 from anabranch.divide import Division, Executions, Path
 from anabranch.divide.support import prior_is_sampled
 
-__all__ = ["PathRecord", "PathTable"]
+__all__ = ["PathRecord", "PathTable", "TotalEvidence", "total_evidence"]
 
-_FOUND_BY = 4
-"""Groups of executions kept of those that found a path: a few points of it are enough to start from."""
+
+class TotalEvidence(NamedTuple):
+    """log Ẑ = log ΣẐ_k, the weights Ẑ_k/Ẑ, and the Monte Carlo standard error of log Ẑ."""
+
+    log_evidence: float
+    weights: np.ndarray
+    log_evidence_sd: float
+
+
+def total_evidence(log_evidence: np.ndarray, log_evidence_sd: np.ndarray) -> TotalEvidence:
+    """Add up paths with these log Ẑ_k, whose errors are independent; a path without mass adds no error.
+
+    Example:
+        >>> total = total_evidence(np.log([1.0, 3.0]), np.array([0.1, 0.0]))
+        >>> total.weights, round(total.log_evidence_sd, 3)
+        (array([0.25, 0.75]), 0.025)
+    """
+    total = float(logsumexp(log_evidence)) if len(log_evidence) else -np.inf
+    if not np.isfinite(total):
+        return TotalEvidence(total, np.zeros(len(log_evidence)), np.inf)
+    weights = np.exp(log_evidence - total)
+    errors = weights * np.where(weights > 0, log_evidence_sd, 0.0)
+    return TotalEvidence(total, weights, float(np.sqrt(np.sum(errors**2))))
 
 
 @dataclass(eq=False)
@@ -31,13 +52,13 @@ class PathRecord:
         sequences: decision sequences that the path had when its target was made.
         target: the density as the strategy sees it.
         state: of the strategy.
-        estimate: what is known by now, None before the first visit.
-        visits: S_k, how often the path was chosen.
-        look: its place in the order of first looks, from one; zero before.
+        estimate: the latest estimate, None before there is one.
+        visits: S_k, how often the path was visited.
+        first_visit: its place in the order of first visits, from one; zero before.
         parent: the largest weight of a path that it was proposed from.
         parent_likelihood: the log of the mean likelihood of that path.
-        expanded: whether the paths around it were looked for.
-        gave_up: why nothing more can be done on it.
+        expanded: whether its neighbours were proposed.
+        gave_up: why the strategy gave the path up, as a sentence; empty if it did not.
     """
 
     number: int
@@ -47,7 +68,7 @@ class PathRecord:
     state: Any = None
     estimate: Estimate | None = None
     visits: int = 0
-    look: int = 0
+    first_visit: int = 0
     parent: float = 0.0
     parent_likelihood: float = -np.inf
     expanded: bool = False
@@ -55,29 +76,35 @@ class PathRecord:
 
     @property
     def log_evidence(self) -> float:
+        """log Ẑ_k, minus infinity without an estimate."""
         return -np.inf if self.estimate is None else self.estimate.log_evidence
 
     @property
-    def is_known(self) -> bool:
-        """Whether there is an estimate that says anything."""
+    def error(self) -> float:
+        """The standard error of log Ẑ_k, infinite without an estimate."""
+        return np.inf if self.estimate is None else self.estimate.log_evidence_sd
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether there is an estimate with mass, or one that is exact."""
         return self.estimate is not None and self.estimate.is_informative
 
-    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Rows of the path's own coordinates for points of its target; what was summed out is drawn."""
-        self.target.allow(np.inf)
-        return self.target.executions(points, rng)
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the diagnostics of the path's estimate fail."""
+        return self.estimate is not None and not self.gave_up and not self.estimate.is_trusted
 
     @property
     def log_mean_likelihood(self) -> float:
-        """log E[g | k] = log Z_k − log p_k, as far as it is known."""
+        """log E[g | k] = log Z_k − log p_k, minus infinity where one of them is not known."""
         prior = self.path.log_prior_probability
         return self.log_evidence - prior if prior > -np.inf else -np.inf
 
     @property
     def log_possible(self) -> float:
-        """log of the evidence that the path may have, as its diagnostics allow; minus infinity if nothing is known.
+        """log of the evidence that the path may have, by its diagnostics; minus infinity without an estimate.
 
-        Z_k = p_k E[g | k] is at most p_k times the largest likelihood, once that was climbed to.
+        Z_k = p_k E[g | k] is at most p_k times the largest likelihood, once a visit has climbed to it.
         """
         if self.estimate is None:
             return -np.inf
@@ -88,72 +115,83 @@ class PathRecord:
 
     @cached_property
     def is_proper(self) -> bool:
-        """Whether the prior is a probability distribution, which one without a finite mass is not."""
+        """Whether the prior of the path has a finite mass."""
         return prior_is_sampled(self.path)
 
-    @property
-    def error(self) -> float:
-        """The standard error of the log evidence."""
-        return np.inf if self.estimate is None else self.estimate.log_evidence_sd
+    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Rows of the path's own coordinates for points of its target; marginalised variables are drawn."""
+        self.target.allow(np.inf)
+        return self.target.executions(points, rng)
 
 
 @dataclass
 class PathTable:
-    """The entries, by the signature of their path."""
+    """The records of all paths, by the signature of the path.
 
-    entries: dict[Any, PathRecord] = field(default_factory=dict)
+    Attributes:
+        records: the records.
+        written_off: evaluations spent on paths that the division has since replaced.
+        numbered: records made so far.
+        max_groups: groups kept of the executions that found a path; more give a strategy more points to start from.
+    """
+
+    records: dict[Any, PathRecord] = field(default_factory=dict)
     written_off: int = 0
-    """Evaluations spent on paths that the division has since replaced."""
     numbered: int = 0
-    """Entries made so far."""
+    max_groups: int = 4
 
     def __iter__(self) -> Iterator[PathRecord]:
-        return iter(self.entries.values())
+        return iter(self.records.values())
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.records)
 
     def update(self, division: Division, arrivals: Iterable[Executions] = ()) -> None:
-        """Enter the paths that are new, and start those again of which more is known than when they were entered."""
+        """Add the paths that are new, and replace those that have another form or another decision sequence."""
         found: dict[Any, list[Executions]] = {}
         for executions in arrivals:
             if executions.path is not None:
                 found.setdefault(executions.path.signature, []).append(executions)
-        for gone in self.entries.keys() - division.by_signature.keys():
-            self.written_off += self.entries.pop(gone).target.evaluations
+        for gone in self.records.keys() - division.by_signature.keys():
+            self.written_off += self.records.pop(gone).target.evaluations
         for signature, path in division.by_signature.items():
-            entry = self.entries.get(signature)
-            executions_here = found.get(signature, [])[:_FOUND_BY]
-            if entry is None:
-                number = self.numbered
+            old = self.records.get(signature)
+            if old is not None and old.path is path and old.sequences == len(path.ends):
+                continue
+            target = PathTarget(path, found.get(signature, [])[: self.max_groups])
+            new = PathRecord(self.numbered if old is None else old.number, path, len(path.ends), target)
+            if old is None:
                 self.numbered += 1
-                self.entries[signature] = PathRecord(number, path, len(path.ends), PathTarget(path, executions_here))
-            elif entry.path is not path or entry.sequences != len(path.ends):
-                self.written_off += entry.target.evaluations
-                target = PathTarget(path, executions_here)
-                again = PathRecord(entry.number, path, len(path.ends), target)
-                again.parent, again.parent_likelihood = entry.parent, entry.parent_likelihood
-                self.entries[signature] = again
+            else:
+                self.written_off += old.target.evaluations
+                new.parent, new.parent_likelihood = old.parent, old.parent_likelihood
+            self.records[signature] = new
 
     @property
     def evaluations(self) -> int:
         """Points at which a density was computed, on all paths."""
-        return self.written_off + sum(entry.target.evaluations for entry in self)
+        return self.written_off + sum(record.target.evaluations for record in self)
 
     @property
     def solved(self) -> list[PathRecord]:
-        """The entries with an estimate."""
-        return [entry for entry in self if entry.estimate is not None]
+        """The records with an estimate."""
+        return [record for record in self if record.estimate is not None]
+
+    @property
+    def total(self) -> TotalEvidence:
+        """The evidence of all paths with an estimate, and their weights in the order of `solved`."""
+        solved = self.solved
+        logs, errors = (np.array([getattr(each, name) for each in solved]) for name in ("log_evidence", "error"))
+        return total_evidence(logs, errors)
 
     @property
     def log_evidence(self) -> float:
-        """log ΣẐ_k over the paths that were visited."""
-        logs = [entry.log_evidence for entry in self.solved]
-        return float(logsumexp(logs)) if logs else -np.inf
+        """log ΣẐ_k over the paths with an estimate."""
+        return self.total.log_evidence
 
     def weights(self) -> dict[Any, float]:
-        """The posterior probability of each path, Ẑ_k/Ẑ, by its signature."""
-        total = self.log_evidence
-        if not np.isfinite(total):
-            return dict.fromkeys(self.entries, 0.0)
-        return {key: float(np.exp(entry.log_evidence - total)) for key, entry in self.entries.items()}
+        """The posterior probability of each path, Ẑ_k/Ẑ, by its signature; zero without an estimate."""
+        weights = dict.fromkeys(self.records, 0.0)
+        for record, weight in zip(self.solved, self.total.weights, strict=True):
+            weights[record.path.signature] = float(weight)
+        return weights

@@ -37,11 +37,12 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
     yield from _of_unsolved([each for each in without if each.visits], "given up", "Choose another strategy for it")
     never = [each for each in without if not each.visits]
     yield from _of_unsolved(never, "found and never given budget", "Give the run more budget or time")
-    if run.explored is not None and 1 - run.explored > LARGEST_UNEXPLORED:
-        beyond = f", {run.remainder:.2g} of it beyond max_sites" if run.remainder > MATTERS else ""
+    if run.prior_mass_found is not None and 1 - run.prior_mass_found > LARGEST_UNEXPLORED:
+        truncated = run.prior_mass_truncated
+        beyond = f", {truncated:.2g} of it beyond max_sites" if truncated > MATTERS else ""
         yield (
-            f"Prior probability {1 - run.explored:.2g} is on paths that were never found{beyond}. Raise the number of "
-            "executions that explore."
+            f"Prior probability {1 - run.prior_mass_found:.2g} is on paths that were never found{beyond}. Raise the "
+            "number of executions that explore."
         )
 
 

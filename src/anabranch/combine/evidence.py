@@ -7,9 +7,9 @@ The paths are estimated independently, each with a relative error s_k of Ẑ_k. 
     sd(log Ẑ)² = Σ_k w_k² s_k²,
     sd(w_k)²   = w_k² ((1 − 2 w_k) s_k² + Σ_j w_j² s_j²).
 
-A path whose estimate is in doubt may have more, up to a possible Z_k' > Ẑ_k that its diagnostics allow. This is no
-scatter but a bound: with D = Σ_k (Z_k' − Ẑ_k)/Ẑ over these paths, log Ẑ may be low by log(1 + D), every weight may be
-too large by the factor 1 + D, and that of such a path too small.
+A path whose diagnostics fail may have more evidence, up to a possible Z_k' > Ẑ_k. This is no scatter but a bound: with
+D = Σ_k (Z_k' − Ẑ_k)/Ẑ over these paths, log Ẑ may be low by log(1 + D), every weight may be too large by the factor
+1 + D, and that of such a path too small.
 
 A method that samples the whole program estimates all paths from the same draws, and gives its own `Evidence`.
 """
@@ -20,14 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp
 
-from anabranch.combine.solution import Run, Solution
+from anabranch.allocate.path_table import total_evidence
+from anabranch.combine.solution import Solution
 
 __all__ = ["Evidence", "join", "missing", "unsolved_mass"]
-
-_LAST = 3
-"""One in so many of the solved paths, those looked at last, stand for what was not solved."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +41,22 @@ class Evidence:
         return replace(self, weights=self.weights[order], weight_sds=self.weight_sds[order])
 
 
-def join(solutions: Sequence[Solution], run: Run) -> Evidence:
-    """Add the paths up. A path without an estimate, or in which no mass was found, has a weight of zero."""
+def join(solutions: Sequence[Solution], prior_mass_found: float | None) -> Evidence:
+    """Add up the paths. A path without an estimate or without mass has a weight of zero."""
     logs = np.array([solution.log_evidence for solution in solutions])
     errors = np.array([np.inf if s.estimate is None else s.estimate.log_evidence_sd for s in solutions])
-    total = float(logsumexp(logs)) if len(logs) else -np.inf
+    total, weights, sd = total_evidence(logs, errors)
     if not np.isfinite(total):
-        return Evidence(total, np.inf, np.zeros(len(logs)), np.zeros(len(logs)))
-    weights = np.exp(logs - total)
-    # What was found to be nothing adds no error, though its own is infinite.
-    relative = np.where(weights > 0, errors, 0.0)
-    sd = float(np.sqrt(np.sum((weights * relative) ** 2)))
-    more = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))
-    doubt = np.maximum(more - weights, 0.0)
-    gap = np.hypot(missing(solutions, weights, run), np.log1p(doubt.sum()))
-    weight_sds = np.hypot(_weight_sds(weights, relative, sd), _doubted(weights, doubt))
+        return Evidence(total, np.inf, weights, weights)
+    possible = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))
+    doubt = np.maximum(possible - weights, 0.0)
+    gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log1p(doubt.sum()))
+    weight_sds = np.hypot(_weight_sds(weights, np.where(weights > 0, errors, 0.0), sd), _doubted(weights, doubt))
     return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds)
 
 
 def _doubted(weights: np.ndarray, doubt: np.ndarray) -> np.ndarray:
-    """By how much each weight may be wrong, if the paths in doubt have all the mass that they may have."""
+    """The error of each weight if the doubtful paths have all the mass that they may have."""
     return np.abs((weights + doubt) / (1 + doubt.sum()) - weights)
 
 
@@ -75,29 +68,31 @@ def _weight_sds(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndar
     return weights * np.sqrt(((1 - weights) * relative) ** 2 + others)
 
 
-def unsolved_mass(solutions: Sequence[Solution], run: Run) -> float:
-    """The prior probability of paths that were found and never given budget, and of what was never found.
+def unsolved_mass(solutions: Sequence[Solution], prior_mass_found: float | None) -> float:
+    """The prior probability of the paths found without an estimate, and of the paths not found.
 
-    A path with an estimate counts as solved, even where a cheap look was all it got. The prior probabilities of the
-    solved paths do not enter: where guards decide, they are estimates, and their sum scatters about one.
+    The prior probabilities of the solved paths do not enter: where guards decide, they are estimates, and their sum
+    scatters about one.
     """
     unsolved = sum(solution.path.prior_probability for solution in solutions if solution.estimate is None)
-    unexplored = 0.0 if run.explored is None else 1.0 - run.explored
-    return float(np.clip(unsolved + unexplored, 0.0, 1.0))
+    not_found = 0.0 if prior_mass_found is None else 1.0 - prior_mass_found
+    return float(np.clip(unsolved + not_found, 0.0, 1.0))
 
 
-def missing(solutions: Sequence[Solution], weights: np.ndarray, run: Run) -> float:
-    """By how much log Ẑ is low if what was not solved is as likely as what was looked at last.
+def missing(
+    solutions: Sequence[Solution], weights: np.ndarray, prior_mass_found: float | None, one_in: int = 3
+) -> float:
+    """By how much log Ẑ is low if the unsolved prior mass is as likely as the paths visited last.
 
-    What was not solved is a share of the prior, `unsolved_mass`. First looks go from the more to the less promising
-    paths, so that its mean likelihood is taken to be that of the last third of them. Nobody can know that it is: most
-    paths far from the data hold nothing, and one good one may hold all.
+    First visits go from the more to the less promising paths, so that the mean likelihood of the unsolved mass is taken
+    to be that of the last third of them (`one_in`). This is no bound: most paths far from the data have no mass, and a
+    single one may have all.
     """
-    mass = unsolved_mass(solutions, run)
+    mass = unsolved_mass(solutions, prior_mass_found)
     if mass == 0:
         return 0.0
     prior = np.array([solution.path.prior_probability for solution in solutions])
     solved = [k for k, solution in enumerate(solutions) if solution.estimate is not None and prior[k] > 0]
-    if any(solutions[k].look for k in solved):
-        solved = sorted(solved, key=lambda k: solutions[k].look)[-max(len(solved) // _LAST, 1) :]
+    if any(solutions[k].first_visit for k in solved):
+        solved = sorted(solved, key=lambda k: solutions[k].first_visit)[-max(len(solved) // one_in, 1) :]
     return float(np.log1p(mass * weights[solved].sum() / prior[solved].sum())) if solved else np.inf

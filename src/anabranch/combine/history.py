@@ -1,4 +1,4 @@
-"""What a run did when: which paths it visited, and what was known of the evidence by then."""
+"""The history of a run: the visits of paths, and the evidence after each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["History"]
 
 @dataclass
 class History:
-    """One row for each visit of a path, or for each time that the evidence was looked at.
+    """One row for each visit of a path, or for each time that the evidence was recorded.
 
     Attributes:
-        evaluations: of the whole run, by then.
-        log_evidence: log Ẑ by then; NaN where it was not known.
+        evaluations: of the whole run so far.
+        log_evidence: log Ẑ so far; NaN if not known.
         path: the description of the path that was visited; None if the row is not about one.
-        chain: the chain that was there; None if the visit was not one of a chain.
-        spent: evaluations of that path by then; zero where they are not counted by path.
-        path_log_evidence: log Ẑ_k of that path by then; NaN where it was not known.
+        chain: the chain that visited it; None if none did.
+        spent: evaluations of that path so far; zero if they are not counted by path.
+        path_log_evidence: log Ẑ_k of that path so far; NaN if not known.
     """
 
     evaluations: list[int] = field(default_factory=list)

@@ -68,7 +68,7 @@ class Posterior:
     @cached_property
     def evidence(self) -> Evidence:
         """The evidence and the weights of the paths, as arrays in the order of `solutions`."""
-        return join(self.solutions, self.run) if self.given_evidence is None else self.given_evidence
+        return join(self.solutions, self.run.prior_mass_found) if self.given_evidence is None else self.given_evidence
 
     @property
     def log_evidence(self) -> float | None:

@@ -41,7 +41,7 @@ __all__ = ["SavedPath", "load", "save"]
 FORMAT = 3
 """Raised when what is written changes."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
-_VISITS = ("visits", "look", "log_possible", "doubt")
+_VISITS = ("visits", "first_visit", "log_possible", "doubt")
 _FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
 _ARRAYS = ("points", "log_weights", "blocks")
 

@@ -1,4 +1,4 @@
-"""What a run of inference hands over: each path with what is known of it, and how the run went."""
+"""The results of a run: an estimate of each path, and how the run went."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ __all__ = ["Run", "Solution"]
 
 @dataclass(frozen=True)
 class Solution:
-    """A path, and what inference on it gave.
+    """A path and its estimate.
 
     Attributes:
         path: the path.
-        estimate: None where the path was found and never given any budget; its points are in the path's coordinates.
-        visits: how often the allocation chose it.
-        look: its place in the order of first looks, which go from the more to the less promising; zero: unknown.
-        log_possible: log of the evidence that the path may have, where its estimate is in doubt; else minus infinity.
-        doubt: why it is, as a clause; empty where it is not.
+        estimate: None if the path was never visited, or given up; its points are in the path's coordinates.
+        visits: how often the path was visited.
+        first_visit: its place in the order of first visits, from the more to the less promising; zero if not known.
+        log_possible: log of the evidence that the path may have, if its diagnostics fail; else minus infinity.
+        doubt: why they fail, as a clause; empty if they do not.
     """
 
     path: Path
     estimate: Estimate | None
     visits: int = 0
-    look: int = 0
+    first_visit: int = 0
     log_possible: float = -np.inf
     doubt: str = ""
 
     @property
     def log_evidence(self) -> float:
-        """log Ẑ_k, minus infinity where nothing is known."""
+        """log Ẑ_k, minus infinity without an estimate."""
         return -np.inf if self.estimate is None else self.estimate.log_evidence
 
     @property
     def points(self) -> np.ndarray:
-        """The draws, rows of the path's coordinates; none where nothing is known."""
+        """The draws, rows of the path's coordinates; none without an estimate."""
         return np.zeros((0, self.path.dim)) if self.estimate is None else self.estimate.points
 
     @property
@@ -54,7 +54,7 @@ class Solution:
 
     @property
     def blocks(self) -> np.ndarray | None:
-        """The independent block of each draw; None where the path was solved by itself."""
+        """The independent block of each draw; None if the path was solved on its own."""
         if not len(self.points):
             return np.zeros(0, int)
         assert self.estimate is not None
@@ -62,7 +62,7 @@ class Solution:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the draws are all the values there are, each with its exact weight, and so without an error."""
+        """Whether the draws are all values of the path, each with its exact weight."""
         if self.estimate is None or self.estimate.log_evidence_sd != 0 or self.estimate.blocks is not None:
             return False
         if self.path.dim == 0:
@@ -80,12 +80,11 @@ class Run:
         executions: executions of the program from the prior or from proposals.
         seconds: how long it took.
         seed: where every random choice came from.
-        explored: share of prior probability on the paths found; None where what was not met needs no count, since the
-            draws of whole executions stand for it.
-        remainder: share on executions with more sites than `max_sites`, which were not followed.
-        notes: what else the user should know, as sentences.
+        prior_mass_found: prior probability of the paths found; None for engines whose draws are whole executions.
+        prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
+        notes: further warnings, as sentences.
         settings: the settings, as text.
-        history: what it did when.
+        history: the visits of paths, and the evidence after each.
     """
 
     stopped: str
@@ -93,8 +92,8 @@ class Run:
     executions: int
     seconds: float
     seed: int
-    explored: float | None = None
-    remainder: float = 0.0
+    prior_mass_found: float | None = None
+    prior_mass_truncated: float = 0.0
     notes: tuple[str, ...] = ()
     settings: str = ""
     history: History = field(default_factory=History, compare=False, repr=False)

@@ -37,7 +37,7 @@ from anabranch.divide.support import finite_values, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance
 
-__all__ = ["GLANCE_BELOW", "GLANCE_DIM", "Auto", "AutoState"]
+__all__ = ["Auto", "AutoState"]
 
 ENUMERATE, GLANCE, MODES, PARTICLES, TEMPER, CHAINS = "enumerate", "glance", "modes", "particles", "temper", "chains"
 FORWARD = "forward"
@@ -99,6 +99,10 @@ class Auto:
     def __post_init__(self) -> None:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC), ("chains", HMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
+
+    def cheapest_visit(self, dim: int) -> int:
+        """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
+        return GLANCE_BELOW if dim <= GLANCE_DIM else 0
 
     def start(self, target: Target, rng: np.random.Generator) -> AutoState:
         if target.dim == 0 or (target.discrete.all() and _enumerable(target)):

@@ -217,7 +217,7 @@ class Marginal:
             raise errors.StrategyCannotRun(
                 f"discrete sites of the path ({self.path.description}) were summed out as independent groups, and are "
                 "not independent everywhere",
-                remedy="Keep them as variables (summed=0)",
+                remedy="Keep them as variables (max_marginal_terms=0)",
             )
 
     def _at(self, points: np.ndarray, inverse_temperature: float | None) -> tuple[Evaluation, np.ndarray]:

@@ -10,13 +10,13 @@ from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["Strategy", "check_gradient"]
+__all__ = ["Strategy", "cheapest_visit", "check_gradient"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` never changes the one it is given: it returns another.
+    A state pickles, and `advance` returns a new one. A strategy may also have a method `cheapest_visit`: see there.
     """
 
     def start(self, target: Target, rng: np.random.Generator) -> Any:
@@ -27,6 +27,13 @@ class Strategy(Protocol):
 
     def estimate(self, target: Target, state: Any) -> Estimate:
         """What is known by now. Costs no evaluation of the density."""
+
+
+def cheapest_visit(strategy: Strategy, dim: int) -> int:
+    """Evaluations below which a first visit to a path with so many coordinates gives only a rough estimate and compiles
+    nothing; 0 where a strategy has no such visit, and no method of this name."""
+    method = getattr(strategy, "cheapest_visit", None)
+    return 0 if method is None else int(method(dim))
 
 
 def check_gradient(target: Target, name: str) -> None:

@@ -22,9 +22,9 @@ from anabranch.divide.recording import Recording
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_drawn
 from anabranch.engines.traces import Traces
-from anabranch.limits import LimitReached, Limits, enforced
+from anabranch.limits import INTERRUPTED, LimitReached, Limits, enforced
 from anabranch.pace import Pace
-from anabranch.report.progress import Progress, Status
+from anabranch.progress import Progress, Status
 
 __all__ = ["Sampler", "Session", "recordings_of"]
 
@@ -37,7 +37,6 @@ _TRIED = (1, 1, 4, 16, 64, 256, 1024)
 _AT_FIRST, _TELLING = 0.3, 16
 """Trials of fewer than these executions have that share of the seconds: the first prepare much that is kept."""
 _INSTANT = 1e-9
-_INTERRUPTED = "It was interrupted; what had been computed by then is kept."
 _MORE = 1.02
 """By how much the evaluations grow between two looks at the evidence that are remembered."""
 
@@ -129,7 +128,7 @@ class Session:
         self._note(log_z)
         self.progress.update(Status(len(self.runner.paths), len(self.collection.masses), log_z, sd, evaluations,
                                     self.limits.budget))  # fmt: skip
-        interrupted = _INTERRUPTED if self.limits.cancelled.is_set() else ""
+        interrupted = INTERRUPTED if self.limits.cancelled.is_set() else ""
         self.stopped = interrupted or self.limits.exceeded(evaluations + needs - 1) or self._is_settled(sd)
         return not self.stopped
 
@@ -161,7 +160,7 @@ class Session:
             return ""
         if self.collection.weights()[1].max(initial=0.0) > tolerance:
             return ""
-        return f"log Z and the weights of the paths are known to {tolerance:g}."
+        return self.limits.met
 
     def finish(self) -> None:
         """Let whatever waits for the end say what it has to say."""
@@ -263,7 +262,7 @@ class Sampler(ABC):
             except KeyboardInterrupt:
                 if session.collection.is_empty:
                     raise
-                session.stopped = _INTERRUPTED
+                session.stopped = INTERRUPTED
                 with np.errstate(all="ignore"):
                     return session.posterior()
         raise AssertionError("a division changes its form at most twice")
@@ -293,7 +292,7 @@ class Sampler(ABC):
                 self.sample(session)
         except errors.CompilationTooLong as error:
             ended = f"No time was left: {error}."
-        interrupted = _INTERRUPTED if limits.cancelled.is_set() else ""
+        interrupted = INTERRUPTED if limits.cancelled.is_set() else ""
         session.stopped = session.stopped or interrupted or limits.exceeded(session.runner.evaluations) or ended
 
 

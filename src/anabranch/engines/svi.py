@@ -25,7 +25,7 @@ from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.variational import FEWEST, FIT, Adam, batch_size, bounded, spread, weigh
 from anabranch.limits import LimitReached, Limits
 from anabranch.pace import Pace
-from anabranch.report.progress import make_progress
+from anabranch.progress import Progress
 from anabranch.settings import check, one_of
 
 __all__ = ["SVI"]
@@ -99,7 +99,7 @@ class SVI(Sampler):
         """The parameters that `infer` with this engine, the same seed and the same budget draws with in the end."""
         division = find_paths(program, *args, executions=self.executions, seed=seed, **kwargs)
         self.check_program(division)
-        with make_progress(False) as display, np.errstate(all="ignore"):
+        with Progress() as display, np.errstate(all="ignore"):
             while True:
                 try:
                     return self.fitted(Session(self, division, Limits(budget), seed, display)).parameters

@@ -86,7 +86,7 @@ def _rest(posterior: Posterior) -> list[str]:
 
 def _how(posterior: Posterior) -> list[str]:
     run = posterior.run
-    explored = "" if run.explored is None else f"; {number(run.explored)} of the prior explored"
+    explored = "" if run.prior_mass_found is None else f"; {number(run.prior_mass_found)} of the prior explored"
     return [
         run.stopped,
         f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s, "

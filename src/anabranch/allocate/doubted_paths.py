@@ -1,0 +1,60 @@
+"""Paths that may have mass although their estimates say that they have little or none.
+
+The diagnostics of a visit (effective draws, Pareto k) say when its estimate cannot be trusted, and the weights,
+extrapolated, what the evidence may be (`Estimate.log_possible`). Such a path is not negligible: it gets more visits, up
+to a part of the budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch.allocate.path_table import PathRecord
+from anabranch.allocate.schedule import AllocationState, Visit
+from anabranch.settings import check, positive, share, whole
+
+__all__ = ["DoubtedPaths"]
+
+
+@dataclass(frozen=True)
+class DoubtedPaths:
+    """Visit the paths whose diagnostics fail, those that may have the most mass first.
+
+    Args:
+        min_mass: possible mass of a path, relative to the tolerance, from which on it gets a visit; less costs
+            evaluations.
+        budget_share: the part of the budget that all these visits take at most.
+        max_evaluations: evaluations of one such path at most; more solve difficult paths, and starve others.
+    """
+
+    min_mass: float = 0.1
+    budget_share: float = 0.25
+    max_evaluations: int = 200_000
+
+    def __post_init__(self) -> None:
+        check(self, min_mass=positive(), budget_share=share(), max_evaluations=whole(1))
+
+    def visits(self, state: AllocationState) -> list[Visit]:
+        settings, thresholds = state.settings, state.settings.thresholds
+        doubted = self.waiting(state)[: settings.allocations // 2]
+        if not doubted:
+            return []
+        left = max(int(state.evaluations_left / thresholds.overrun / len(doubted)), 1)
+        evaluations = min(thresholds.evaluations_that_settle, self._max_evaluations(len(doubted), state), left)
+        return [Visit(record, evaluations, int(thresholds.overrun * evaluations)) for record in doubted]
+
+    def waiting(self, state: AllocationState) -> list[PathRecord]:
+        """The paths whose diagnostics fail, and that have not had their part of the budget."""
+        total = state.table.log_evidence
+        if not state.settings.prune_negligible or not np.isfinite(total):
+            return []
+        least = total + np.log(self.min_mass * state.tolerance)
+        doubted = [each for each in state.table if each.visits and each.is_doubtful and each.log_possible > least]
+        most = self._max_evaluations(len(doubted), state)
+        return sorted((each for each in doubted if each.target.evaluations < most), key=lambda each: -each.log_possible)
+
+    def _max_evaluations(self, number: int, state: AllocationState) -> int:
+        """Evaluations that each of so many doubted paths may have had."""
+        return int(min(state.limits.budget * self.budget_share / max(number, 1), self.max_evaluations))

@@ -1,0 +1,85 @@
+"""Refinement: more evaluations for paths with an estimate, shared by an `Allocator`, until the tolerance is met."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch.allocate.path_summary import PathSummary
+from anabranch.allocate.path_table import PathRecord
+from anabranch.allocate.schedule import AllocationState, Visit
+from anabranch.settings import check, whole
+
+__all__ = ["Refinement"]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Share a round between the paths by the allocator, none of them more than it needs to the tolerance.
+
+    Args:
+        min_divisor: one in so many of the evaluations of a visit is the least that a path gets where many share the
+            mass; a larger one spreads a round over more paths.
+    """
+
+    min_divisor: int = 10
+
+    def __post_init__(self) -> None:
+        check(self, min_divisor=whole(1))
+
+    def visits(self, state: AllocationState) -> list[Visit]:
+        settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
+        weights, under_explored = state.table.weights(), set(self.waiting(state))
+        records = self.candidates(state)
+        if state.limits.tolerance is not None and settings.prune_negligible:
+            # Those on which it depends whether the tolerance is met.
+            least = state.limits.tolerance / (2 * np.sqrt(len(records) or 1))
+            errors = {each: weights[each.path.signature] * each.error for each in records}
+            records = [each for each in records if each in under_explored or errors[each] > least] or records
+        number = int(np.clip(left / (thresholds.overrun * thresholds.min_visit), 1, settings.allocations))
+        rng = np.random.default_rng((state.seed, 0, state.rounds, 1))
+        summaries = [PathSummary(record.visits, record.estimate) for record in records]
+        times = Counter(settings.allocator.choose(summaries, number, rng) if records else [])
+        # Where many paths share the mass, each gets less at a time.
+        fewest = settings.evaluations_per_visit // self.min_divisor
+        each = min(settings.evaluations_per_visit, max(state.limits.budget // (10 * len(state.table)), fewest))
+        each = min(each, max(int(left / thresholds.overrun / max(times.total(), 1)), 1))
+        visits = []
+        for record, count in ((records[i], count) for i, count in times.items()):
+            needed = thresholds.evaluations_that_settle if record in under_explored else fewest
+            needed = self.evaluations_to_tolerance(record, weights[record.path.signature], needed, state)
+            visits.append(Visit(record, min(count * each, needed), int(thresholds.overrun * count * each)))
+        return visits
+
+    def waiting(self, state: AllocationState) -> list[PathRecord]:
+        """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed."""
+        thresholds, weights = state.settings.thresholds, state.table.weights()
+        matter = [state.table.records[key] for key, w in weights.items() if w > thresholds.weight_that_matters]
+        enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
+        by_sampling = (each for each in matter if each.error > 0 and not (each.gave_up or each.path.interpreted))
+        return [each for each in by_sampling if each.target.evaluations < enough]
+
+    def candidates(self, state: AllocationState) -> list[PathRecord]:
+        """The active paths with an estimate that is not negligible, even within its error."""
+        table, thresholds = state.table, state.settings.thresholds
+        active = (table.records[key] for key in state.active.chosen if key in table.records)
+        records = [each for each in active if each.visits and not each.gave_up]
+        if not state.settings.prune_negligible:
+            return records
+        least = table.log_evidence - thresholds.negligible
+        return [each for each in records if each.estimate is None or _log_upper(each) > least]
+
+    def evaluations_to_tolerance(self, record: PathRecord, weight: float, least: int, state: AllocationState) -> int:
+        """About the evaluations after which the path's part of the error is half of the tolerance."""
+        tolerance = state.limits.tolerance
+        if tolerance is None or not state.settings.prune_negligible or not np.isfinite(record.error):
+            return state.limits.budget
+        return int(max(record.target.evaluations * (2 * weight * record.error / tolerance) ** 2, least))
+
+
+def _log_upper(record: PathRecord) -> float:
+    """log Ẑ_k plus the standard deviation of a weight."""
+    assert record.estimate is not None
+    return record.log_evidence + float(np.log1p(min(record.estimate.weight_sd, 1e6)))

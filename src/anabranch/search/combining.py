@@ -1,0 +1,150 @@
+"""Combine: from the table of paths to their evidence and to the posterior."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from anabranch.allocate import PathRecord
+from anabranch.combine import Posterior, Run, Solution
+from anabranch.combine.evidence import Evidence, join
+from anabranch.conquer import Estimate
+from anabranch.conquer.strategy import cheapest_visit
+from anabranch.search.state import SearchState
+from anabranch.settings import check, whole
+
+__all__ = ["Combining", "evidence_of"]
+
+
+def evidence_of(state: SearchState) -> Evidence:
+    """The evidence and the weights so far."""
+    solutions = [_solution(record, record.estimate, {}) for record in state.table]
+    return join(solutions, state.division.explored)
+
+
+@dataclass(frozen=True)
+class Combining:
+    """How the posterior is made of the table.
+
+    Args:
+        max_notes: paths that are named in the notes of each kind.
+        max_draw_evaluations: evaluations that drawing the marginalised variables of a path may take; more give more
+            draws of a path, between 100 and 4,000 of them.
+        min_visited: paths visited from which on the largest likelihood bounds that of the others; fewer trust it
+            sooner.
+        max_visited: paths visited from which on their own evidence says what the others may have
+            (`combine.evidence.missing`), and not the bound.
+    """
+
+    max_notes: int = 5
+    max_draw_evaluations: int = 100_000
+    min_visited: int = 5
+    max_visited: int = 30
+
+    def __post_init__(self) -> None:
+        check(self, max_notes=whole(), max_draw_evaluations=whole(), min_visited=whole(), max_visited=whole())
+
+    def posterior(self, state: SearchState, stopped: str) -> Posterior:
+        """The posterior of the paths in the table."""
+        few = sum(record.visits > 0 for record in state.table) < self.max_visited
+        waiting = state.waiting() if state.is_cut_short and few else []
+        unvisited = self._possible_of_unvisited(state, set(waiting))
+        run = self._run(state, stopped)  # before variables are drawn, which is no part of the inference
+        estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
+        solutions = [_solution(record, estimate, unvisited) for record, estimate in estimates]
+        return Posterior(state.division.program, solutions, run)
+
+    def _run(self, state: SearchState, stopped: str) -> Run:
+        return Run(
+            stopped=stopped,
+            evaluations=state.table.evaluations,
+            executions=state.executions,
+            seconds=state.limits.elapsed,
+            seed=state.seed,
+            prior_mass_found=state.division.explored,
+            prior_mass_truncated=state.division.remainder,
+            notes=tuple(self._notes(state)),
+            settings=repr(state.settings),
+            history=state.history,
+        )
+
+    def _possible_of_unvisited(self, state: SearchState, waiting: Collection[PathRecord]) -> dict[PathRecord, float]:
+        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate.
+
+        Z_k = p_k E[g | k], and only p_k is known. The mean likelihoods of the other paths say how they vary: this one
+        may be as far above the best of them as that is above the median; but once a few paths were visited, no more
+        than a margin above the largest likelihood.
+        """
+        records, margin = list(state.table), state.settings.thresholds.likelihood_margin
+        means = np.array([record.log_mean_likelihood for record in records])
+        means, largest = means[np.isfinite(means)], max(record.target.best_likelihood for record in records) + margin
+        best = float(2 * means.max() - np.median(means)) if len(means) > 1 else largest
+        best = min(best, largest) if sum(record.visits > 0 for record in records) >= self.min_visited else best
+        out = {}
+        for record in records:
+            if not record.visits and (record.estimate is not None or record in waiting):
+                prior = record.path.log_prior_probability
+                bound = prior + best if prior > -np.inf else state.table.log_evidence
+                prior_estimate = max(min(bound, record.log_possible), record.log_evidence)
+                out[record] = bound if record.estimate is None else prior_estimate
+        return out
+
+    def _notes(self, state: SearchState) -> Iterator[str]:
+        """What the user asked for and did not get, and what went wrong on single paths."""
+        table = state.table
+        for name in sorted(state.division.unmet):
+            yield f"split names the site {name!r}, which no execution has met. Check its spelling."
+        if (evaluations := _reliable_budget(state)) > state.limits.budget:
+            yield (
+                f"The budget allows only a Laplace estimate of each of {len(table)} paths, which may miss where the "
+                f"mass is. Give a budget of at least {evaluations:,}."
+            )
+        for record in itertools.islice((each for each in table if each.gave_up), self.max_notes):
+            yield f"The path ({record.path.description}): {record.gave_up}"
+        for record in itertools.islice((each for each in table if each.path.is_often_invalid), self.max_notes):
+            yield (
+                f"The density of the path ({record.path.description}) is NaN or infinite at {record.path.invalid} of "
+                f"{record.path.evaluated} points, which count as outside it. Mass there, as at the very edge of a "
+                "support, is missing from log Z: write that site on another scale."
+            )
+
+    def _with_all_variables(self, state: SearchState, record: PathRecord) -> Estimate | None:
+        """The estimate with its marginalised variables drawn."""
+        estimate = record.estimate
+        if estimate is None or estimate.points.shape[1] == record.path.dim:
+            return estimate
+        rng = state.rng(record, 3)
+        n = int(min(len(estimate.points), np.clip(self.max_draw_evaluations / record.target.cost, 100, 4_000)))
+        if n == 0:
+            return replace(estimate, points=np.zeros((0, record.path.dim)))
+        weights = np.exp(estimate.log_weights)
+        chosen = rng.choice(len(weights), n, p=weights / weights.sum())
+        points = record.executions(estimate.points[chosen], rng)
+        return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
+
+
+def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[PathRecord, float]) -> Solution:
+    """A path with this estimate, and the log evidence that it may have beyond it, with the reason."""
+    possible, doubt = -np.inf, ""
+    if record in unvisited:
+        possible, doubt = unvisited[record], "it was found, and a limit came before its first visit"
+    elif record.is_doubtful and record.estimate is not None:
+        k = "" if np.isnan(record.estimate.pareto_k) else f" and a Pareto k of {record.estimate.pareto_k:.2g}"
+        possible, doubt = record.log_possible, f"its estimate has {record.estimate.ess:.1f} effective draws{k}"
+    if record.gave_up and record.log_evidence == -np.inf:
+        estimate = None
+    return Solution(record.path, estimate, record.visits, record.first_visit, possible, doubt)
+
+
+def _reliable_budget(state: SearchState) -> int:
+    """The budget below which first visits are rough estimates; zero if the paths are many or it is asked for."""
+    settings, table = state.settings, state.table
+    is_asked_for = not settings.prune_negligible or settings.evaluations_per_first_visit is not None
+    if is_asked_for or len(table) <= 1 or state.has_many_paths:
+        return 0
+    sampled = [record for record in table.solved if record.path.dim and not record.path.interpreted]
+    costs = [cheapest_visit(settings.strategy, record.path.dim) for record in sampled]
+    return max(costs) * len(table) if len(costs) > 1 else 0

@@ -1,0 +1,170 @@
+"""Discover: executions from the prior find the first paths, proposals from the paths with mass find more.
+
+The algorithm is that of the paper's section 6.2 and appendix E; the proposals themselves are in `divide.discover`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch.allocate import PathRecord, Visit
+from anabranch.allocate.first_visits import that_may_matter
+from anabranch.divide import Executions
+from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
+from anabranch.divide.remedies import hours_warning
+from anabranch.limits import LimitReached, enforced
+from anabranch.search.state import SearchState
+from anabranch.settings import check, share, whole
+
+__all__ = ["Discovery"]
+
+logger = logging.getLogger("anabranch")
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """How long to explore the prior, and to search on before a run stops.
+
+    Args:
+        time_share: the part of the time that executions from the prior may take; more find more paths, and leave less
+            time to estimate them.
+        max_python_runs: runs of the program's Python, about one for each path, after which the prior is no longer
+            explored; more take longer before the first visit.
+        final_searches: rounds of proposals from the paths that matter before the run may stop; more find more paths.
+    """
+
+    time_share: float = 0.3
+    max_python_runs: int = 2_000
+    final_searches: int = 10
+
+    def __post_init__(self) -> None:
+        check(self, time_share=share(zero=False), max_python_runs=whole(), final_searches=whole())
+
+    # From the prior ---------------------------------------------------------------------------------------------
+
+    def explore(self, state: SearchState) -> None:
+        """Execute the program from its prior, and go on while few executions make its Python run."""
+        settings, division = state.settings, state.division
+        arrivals = self._executed(state, settings.executions, state.seed)
+        while state.executions < settings.max_executions and self._is_cheap(state):
+            arrivals += self._executed(state, min(state.executions, settings.max_executions - state.executions))
+        division.check_some_end()
+        state.table.update(division, arrivals)
+        state.active = state.active.proposed(counts_of(arrivals))
+        if settings.prune_negligible:
+            _activate(state, state.table.records)
+        _warn_of_hours(state)
+
+    def _executed(self, state: SearchState, executions: int, seed: int | None = None) -> list[Executions]:
+        """Executions from the prior, in a part of the time; in all of it, until they find a path."""
+        state.executions += executions
+        try:
+            with enforced(state.limits.within(self.time_share)):
+                return state.division.explore(executions, seed)
+        except LimitReached:
+            if len(state.division):
+                return []
+        return state.division.explore(executions, seed)
+
+    def _is_cheap(self, state: SearchState) -> bool:
+        """Whether few executions make the program's Python run."""
+        interpreted = any(path.interpreted for path in state.division.by_signature.values())
+        in_time = not state.limits.within(self.time_share).time_is_over
+        return in_time and not interpreted and state.division.python_runs < self.max_python_runs
+
+    # From the paths with mass -----------------------------------------------------------------------------------
+
+    def discover(self, state: SearchState, visits: Sequence[Visit]) -> None:
+        """Propose from the paths just visited, and the neighbours of each path with mass, once."""
+        settings, weights = state.settings, state.table.weights()
+        with_mass = settings.thresholds.weight_with_mass
+        least = min(with_mass, max(weights.values(), default=0.0)) if settings.prune_negligible else 0.0
+        visited = [visit.record for visit in visits]
+        heavy = [each for each in visited if _is_current(state, each) and weights[each.path.signature] >= least]
+        for record in sorted(heavy, key=lambda record: -record.log_evidence)[: settings.allocations]:
+            rng = state.rng(record, 1)
+            points = _states(state, record, rng)
+            if settings.proposals and len(points):
+                found = propose(state.division, record.path, points, rng)
+                _remember(state, record, weights[record.path.signature], found)
+        if settings.systematic:
+            weights = state.table.weights()
+            self._propose_neighbours(
+                state, [record for key, record in state.table.records.items() if weights[key] >= with_mass]
+            )
+
+    def finds_more(self, state: SearchState) -> bool:
+        """Whether many more proposals find paths that are to be visited."""
+        settings, table = state.settings, state.table
+        weights, before = table.weights(), len(table)
+        if settings.systematic and not state.has_many_paths:
+            self._propose_neighbours(state, that_may_matter(table.solved, state, by_mean=True))
+            if len(table) > before:
+                return bool(state.waiting())
+        least = settings.thresholds.weight_that_matters
+        heavy = [record for key, record in table.records.items() if weights[key] > least]
+        for search in range(self.final_searches if settings.proposals else 0):
+            for record in heavy:
+                rng = np.random.default_rng((state.seed, 1 + record.number, state.rounds, 4, search))
+                found = propose(state.division, record.path, _states(state, record, rng), rng)
+                _remember(state, record, weights[record.path.signature], found)
+            if len(table) > before:
+                return bool(state.waiting())
+        return False
+
+    def _propose_neighbours(self, state: SearchState, records: Sequence[PathRecord]) -> None:
+        """Find the neighbours of each of these paths, once."""
+        weights = state.table.weights()
+        for record in records:
+            if record.expanded or not _is_current(state, record):
+                continue
+            record.expanded = True
+            rng = state.rng(record, 2)
+            found = neighbours(state.division, record.path, _states(state, record, rng), rng)
+            _remember(state, record, weights[record.path.signature], found)
+            _activate(state, found.counts)
+
+
+def _is_current(state: SearchState, record: PathRecord) -> bool:
+    """Whether the path is one of the program in its present form."""
+    return record.path is state.division.by_signature.get(record.path.signature)
+
+
+def _states(state: SearchState, record: PathRecord, rng: np.random.Generator) -> np.ndarray:
+    """Some draws of a path, from which to propose, in its own coordinates."""
+    estimate, settings = record.estimate, state.settings
+    if estimate is None or not len(estimate.points):
+        return np.zeros((0, record.path.dim))
+    weights = np.exp(estimate.log_weights)
+    n = max(min(settings.proposals or 20, settings.evaluations_per_visit // record.target.cost // 10), 1)
+    return record.executions(estimate.points[rng.choice(len(weights), n, p=weights / weights.sum())], rng)
+
+
+def _activate(state: SearchState, signatures: Iterable[Any]) -> None:
+    """Let paths become active at the next round: those that the prior finds, and neighbours of a path with mass."""
+    state.active = state.active.proposed({each: int(np.ceil(state.active.required)) for each in signatures})
+
+
+def _remember(state: SearchState, record: PathRecord, weight: float, proposals: Proposals) -> None:
+    """Count the proposals into each path, C_k, and add the new paths to the table."""
+    state.executions += sum(proposals.counts.values())
+    state.active = state.active.proposed(proposals.counts)
+    state.table.update(state.division, proposals.arrivals)
+    for signature in proposals.counts:
+        found = state.table.records.get(signature)
+        if found is not None and found is not record and weight > found.parent:
+            found.parent, found.parent_likelihood = weight, record.log_mean_likelihood
+
+
+def _warn_of_hours(state: SearchState) -> None:
+    """Warn of a run that will take hours at the speed of the interpreter."""
+    departure, rate, limits = state.division.interpreted_at, state.division.seconds_per_run, state.limits
+    if departure is None or rate is None:
+        return
+    if text := hours_warning(rate, limits.budget, limits.seconds, departure.where, departure.remedy):
+        logger.warning("%s.", text)

@@ -1,0 +1,50 @@
+"""The loop of `DCC` (paper, appendix B): choose, conquer, discover, combine, stop.
+
+A round has a fixed number of visits, all chosen before any of them runs, and each draws from a generator of its own,
+seeded by the path and the visit: the answer does not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+from anabranch.combine import Posterior
+from anabranch.limits import INTERRUPTED, LimitReached, enforced
+from anabranch.progress import Progress
+from anabranch.search.state import SearchState
+from anabranch.workers import Workers
+
+__all__ = ["infer_paths"]
+
+
+def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> Posterior:
+    """Run rounds until there is a reason to stop, and combine the paths."""
+    limits, settings = state.limits, state.settings
+    try:
+        with enforced(limits):
+            settings.discovery.explore(state)
+            settings.visiting.make_prior_estimates(state, workers)
+            stopped = _run_rounds(state, workers, progress)
+    except LimitReached:
+        stopped = limits.exceeded(0)
+    except KeyboardInterrupt:
+        limits.cancelled.set()
+        stopped = ""
+    settings.stopping.check_some_estimate(state)
+    return settings.combining.posterior(state, stopped or INTERRUPTED)
+
+
+def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str:
+    """Run rounds until one of the rules says why to stop."""
+    settings = state.settings
+    while not (reason := settings.stopping.at_limit(state)):
+        visits = state.next_visits()
+        if not visits:
+            state.is_cut_short = False
+            return settings.stopping.without_work(state)
+        settings.visiting.conquer(state, visits, workers)
+        settings.discovery.discover(state, visits)
+        state.rounds += 1
+        progress.update(state.status)
+        if reason := settings.stopping.at_tolerance(state):
+            state.is_cut_short = False
+            return reason
+    return reason

@@ -1,0 +1,46 @@
+"""The state of a run of `DCC`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anabranch.allocate import AllocationState, PathRecord
+from anabranch.combine.history import History
+from anabranch.divide import Division
+from anabranch.progress import Status
+
+__all__ = ["SearchState"]
+
+
+@dataclass(kw_only=True)
+class SearchState(AllocationState):
+    """What the steps of the loop share.
+
+    Attributes:
+        division: the program and the paths found so far.
+        executions: executions so far, from the prior and from proposals.
+        first_visits: paths visited so far.
+        idle_rounds: the last so many rounds took no evaluation.
+        is_cut_short: False once the run has stopped by itself, and not at a limit.
+        history: the visits so far.
+    """
+
+    division: Division
+    executions: int = 0
+    first_visits: int = 0
+    idle_rounds: int = 0
+    is_cut_short: bool = True
+    history: History = field(default_factory=History)
+
+    def rng(self, record: PathRecord, *purpose: int) -> np.random.Generator:
+        """The generator for a purpose at this visit of a path: it does not depend on the order of the visits."""
+        return np.random.default_rng((self.seed, 1 + record.number, record.visits, *purpose))
+
+    @property
+    def status(self) -> Status:
+        """How far the run has come."""
+        table, total = self.table, self.table.total
+        return Status(len(table), len(table.solved), total.log_evidence, total.log_evidence_sd, table.evaluations,
+                      self.limits.budget)  # fmt: skip

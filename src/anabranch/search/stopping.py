@@ -1,0 +1,71 @@
+"""Stop: at a limit, at the tolerance, or when nothing is left to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch import errors
+from anabranch.search.combining import evidence_of
+from anabranch.search.state import SearchState
+from anabranch.settings import check, share
+
+__all__ = ["Stopping"]
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Why a run stops, as a sentence; an empty one if it goes on.
+
+    Args:
+        unspent_share: the part of the budget that is not worth another round; a smaller one makes rounds with few
+            evaluations at the end.
+    """
+
+    unspent_share: float = 0.01
+
+    def __post_init__(self) -> None:
+        check(self, unspent_share=share())
+
+    def at_limit(self, state: SearchState) -> str:
+        """Stop if the budget or the time does not allow another round."""
+        budget, evaluations, least = state.limits.budget, state.table.evaluations, state.settings.thresholds.min_visit
+        is_spent = state.rounds and budget - evaluations < max(self.unspent_share * budget, state.idle_rounds * least)
+        return state.limits.exceeded(budget if is_spent else evaluations)
+
+    def at_tolerance(self, state: SearchState) -> str:
+        """Stop if the sampling errors are below the tolerance, no path waits for a visit, and no more are found."""
+        tolerance, settings = state.limits.tolerance, state.settings
+        if self.at_limit(state) or tolerance is None or state.table.total.log_evidence_sd > tolerance:
+            return ""
+        if state.waiting():
+            return ""
+        # The error of the sampling alone: more evaluations would not reduce that of paths not found or not solved.
+        evidence, found = evidence_of(state), len(state.table)
+        if evidence.weight_sds.max() > tolerance or settings.discovery.finds_more(state):
+            return ""
+        evidence = evidence if len(state.table) == found else evidence_of(state)
+        if evidence.log_evidence_sd is not None and evidence.log_evidence_sd > tolerance:
+            return (
+                f"The sampling errors are below {tolerance:g}; the rest of the error of log Z is that of paths not "
+                "solved or not found."
+            )
+        return state.limits.met
+
+    def without_work(self, state: SearchState) -> str:
+        """Stop because no path is to be visited."""
+        given_up = ", was given up" if any(record.gave_up for record in state.table) else ""
+        return f"No path is left to visit: each was solved exactly{given_up} or has no mass."
+
+    def check_some_estimate(self, state: SearchState) -> None:
+        """Raise the error for a run that was ended before any path had an estimate."""
+        if not state.limits.is_over or any(record.is_informative for record in state.table):
+            return
+        if state.limits.cancelled.is_set():
+            raise KeyboardInterrupt
+        found = f"{len(state.table)} paths were found, and none of them" if len(state.table) else "no path"
+        raise errors.LimitTooSmall(
+            f"the {state.limits.seconds:g} seconds were over when {found} had an estimate",
+            where=state.division.where,
+            remedy="Give the run more seconds, or make an execution of the program cheaper: less data, a shorter loop, "
+            "jax.numpy in place of Python numbers",
+        )
