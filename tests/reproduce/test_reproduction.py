@@ -155,7 +155,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
     assert command.main([*arguments, "--runs", "2"]) == 0
     assert (runs / "0.json").stat().st_mtime_ns == first
     assert (runs / "1.json").exists()
-    assert "1 of 2 runs were made before" in capsys.readouterr().out
+    assert "1 of 2 runs have a record already" in capsys.readouterr().out
     assert "1,000" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -1,12 +1,12 @@
 """Draws of a posterior: executions of the program by name.
 
-Draws are resampled systematically: with one uniform number u, draw i is the one in whose share of the joint weight
-w_k v_ki the position (u + i)/n falls, so a path gets n w_k draws, up to rounding, and a point of it n w_k v_ki.
+Draws come by systematic resampling with the joint weights w_k v_ki of path k and point i: a path gets n w_k draws, up
+to rounding, and a point of it n w_k v_ki.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,7 +21,12 @@ from anabranch.divide import Path
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Draw", "Draws", "Picked", "Rows", "checked_number", "gathered", "named_rows", "pick", "with_draws"]
+    from anabranch.combine.observed import ByName
+
+__all__ = [
+    "Draw", "Draws", "Picked", "Rows", "by_observation", "checked_number", "draws_at", "gathered", "named_rows", "pick",
+    "with_draws",
+]  # fmt: skip
 
 
 # Executions of one path by name ---------------------------------------------------------------------------------------
@@ -29,10 +34,10 @@ __all__ = ["Draw", "Draws", "Picked", "Rows", "checked_number", "gathered", "nam
 
 @dataclass(frozen=True)
 class Rows:
-    """Executions of one path by one decision sequence: those of the points numbered `index`.
+    """Executions of one path by one decision sequence, at the points numbered `index`.
 
-    `values` holds sites and deterministics by name, `result` what the program returns; `varies` and `result_varies`
-    say, in the same form, what has an axis for the points and what all of them share.
+    `values` holds sites and deterministics by name, `result` the program's return value. `varies` and `result_varies`
+    have the same structure: True for an array with an axis for the points, False for a value that all points share.
     """
 
     path: str
@@ -48,7 +53,7 @@ class Rows:
 
 
 def named_rows(path: Path, points: np.ndarray) -> list[Rows]:
-    """The executions at these points, one `Rows` for each decision sequence that some of them take."""
+    """The executions at these points, one `Rows` for each decision sequence."""
     out = []
     for outcome in path.outcomes(points):
         values, result = {**outcome.values, **outcome.deterministics}, outcome.result
@@ -58,10 +63,10 @@ def named_rows(path: Path, points: np.ndarray) -> list[Rows]:
 
 
 def _varies(path: Path, points: np.ndarray, trees: Any) -> Any:
-    """What has an axis for the points. The shape alone does not say: a constant may have as many entries as points."""
+    """True for each array with an axis for the points: a constant, too, may have as many entries as points."""
     if path.interpreted:
         return tree_map(lambda leaf: isinstance(leaf, np.ndarray), trees)
-    # At another number of points, what has the axis has another shape.
+    # An array with that axis has another shape at another number of points.
     other = path.outcomes(np.repeat(points[:1], 2 if len(points) == 1 else 1, axis=0))[0]
     return tree_map(
         lambda leaf, twin: isinstance(leaf, np.ndarray) and np.shape(leaf) != np.shape(twin),
@@ -71,7 +76,7 @@ def _varies(path: Path, points: np.ndarray, trees: Any) -> Any:
 
 
 class Draw(Mapping[str, Any]):
-    """One execution of the program: its sites and deterministics by name, `path`, and `result`, what it returned."""
+    """One execution of the program: its sites and deterministics by name, its `path`, and its return value `result`."""
 
     __slots__ = ("_row", "_rows")
 
@@ -85,7 +90,7 @@ class Draw(Mapping[str, Any]):
 
     @property
     def result(self) -> Any:
-        """What the program returned."""
+        """The program's return value."""
         return self._at(self._rows.result, self._rows.result_varies)
 
     def __getitem__(self, name: str) -> Any:
@@ -119,7 +124,7 @@ class Draw(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Picked:
-    """Draws of one path: their points, and their positions among all."""
+    """Draws of one path: their points, and their positions among the draws of all paths."""
 
     solution: Solution
     points: np.ndarray
@@ -127,7 +132,7 @@ class Picked:
 
 
 def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) -> list[Picked]:
-    """n equally weighted draws, in random order, as a group for each path that has some."""
+    """n equally weighted draws, in random order, grouped by path."""
     n, seed = checked_number(n, seed)
     rng = np.random.default_rng(seed)
     drawable = with_draws(solutions, weights)
@@ -145,9 +150,33 @@ def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) 
     return out
 
 
+def draws_at(picked: Sequence[Picked], n: int) -> Draws:
+    """The executions at n picked points, in the order of their positions."""
+    out: list[Any] = [None] * n
+    for each in picked:
+        for rows in named_rows(each.solution.path, each.points):
+            for row, position in enumerate(each.positions[rows.index]):
+                out[position] = rows.draw(row)
+    return Draws(out)
+
+
+def by_observation(
+    picked: Sequence[Picked], n: int, compute: Callable[[Path, np.ndarray], list[ByName]]
+) -> dict[str, Any]:
+    """An array for each observation with the value of `compute` at n picked points, as `gathered` joins them."""
+    out: dict[str, list[Any]] = {}
+    for each in picked:
+        for part in compute(each.solution.path, each.points):
+            for name, values in part.values.items():
+                column = out.setdefault(name, [None] * n)
+                for position, value in zip(each.positions[part.index], values, strict=True):
+                    column[position] = value
+    return {name: gathered(column) for name, column in out.items()}
+
+
 def with_draws(solutions: Sequence[Solution], weights: np.ndarray) -> list[tuple[Solution, float]]:
-    """The solutions that a draw can come from, each with its weight; there must be one."""
-    # An engine may give a path a weight and have kept no draw of it.
+    """The solutions with a positive weight and draws, each with its weight; raises `NoDraws` if there are none."""
+    # An engine may give a path a weight and keep no draw of it.
     out = [(solution, w) for solution, w in zip(solutions, weights, strict=True) if w > 0 and len(solution.points)]
     if not out:
         raise errors.NoDraws(
@@ -158,12 +187,12 @@ def with_draws(solutions: Sequence[Solution], weights: np.ndarray) -> list[tuple
 
 
 def checked_number(n: int, seed: int) -> tuple[int, int]:
-    """A number of draws, and a seed, that are some."""
+    """The number of draws and the seed, or `BadSetting`."""
     return settings.whole(1)("n", n), settings.seed()("seed", seed)
 
 
 def gathered(values: Sequence[Any]) -> Any:
-    """One array for all draws; masked where a draw has None; a list where the shapes differ."""
+    """One array for all draws, masked where a value is None; a list if the shapes differ."""
     present = [np.asarray(value) for value in values if value is not None]
     if len({value.shape for value in present}) != 1 or any(value.dtype == object for value in present):
         return list(values)
@@ -177,8 +206,8 @@ def gathered(values: Sequence[Any]) -> Any:
 class Draws(Sequence[Draw]):
     """Equally weighted executions, in random order.
 
-    `draws[3]` is one of them, `draws["mu"]` the value of a site or deterministic in all: an array with the draws as its
-    first axis, masked where a draw lacks the name, and a list (with None there) where the shapes differ.
+    `draws[3]` is one execution. `draws["mu"]` is a site or deterministic in all of them: an array with the draws as its
+    first axis, masked where a draw lacks the name, or a list (with None there) if the shapes differ.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -226,12 +255,12 @@ class Draws(Sequence[Draw]):
 
     @property
     def results(self) -> list[Any]:
-        """What the program returned in each draw."""
+        """The program's return value in each draw."""
         return [draw.result for draw in self._draws]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each draw, a column for each number: `mu[0]` is the first of a vector, NaN what is absent."""
-        # Imported where it is used, as are rich, matplotlib and ArviZ: they take longer than all else together.
+        """A row for each draw, a column for each number: `mu[0]` is the first of a vector; NaN where it is absent."""
+        # Imported where they are used: pandas, rich, matplotlib and ArviZ take longer than the rest of the library.
         import pandas as pd
 
         return pd.DataFrame([{"path": draw.path, **_columns(draw)} for draw in self._draws])
