@@ -414,7 +414,7 @@ def test_values_of_different_shapes_come_as_a_list(caplog):
     with caplog.at_level(logging.WARNING, "anabranch"):
         assert len(posterior.stacking()) == 1
     assert "stacking leaves out 1 of 2 paths" in caplog.text
-    assert f"with a weight of {posterior.evidence.weights[1]:.3g} together" in caplog.text
+    assert f"with a total weight of {posterior.evidence.weights[1]:.3g}:" in caplog.text
 
 
 def test_predict_calls_the_function_with_or_without_a_generator(posterior):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from anabranch.combine.observed import ByName
 
 __all__ = [
-    "Draw", "Draws", "Picked", "Rows", "by_observation", "checked_number", "draws_at", "gathered", "named_rows", "pick",
-    "with_draws",
+    "Draw", "Draws", "Picked", "Rows", "by_observation", "checked_number", "drawn_at", "draws_of", "gathered",
+    "named_rows", "pick", "with_draws",
 ]  # fmt: skip
 
 
@@ -34,10 +34,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rows:
-    """Executions of one path by one decision sequence, at the points numbered `index`.
+    """Executions of one path by one decision sequence: those of the points numbered `index`.
 
-    `values` holds sites and deterministics by name, `result` the program's return value. `varies` and `result_varies`
-    have the same structure: True for an array with an axis for the points, False for a value that all points share.
+    `values` holds sites and deterministics by name, `result` what the program returns; `varies` and `result_varies`
+    say, in the same form, what has an axis for the points and what all of them share.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Rows:
 
 
 def named_rows(path: Path, points: np.ndarray) -> list[Rows]:
-    """The executions at these points, one `Rows` for each decision sequence."""
+    """The executions at these points, one `Rows` for each decision sequence that some of them take."""
     out = []
     for outcome in path.outcomes(points):
         values, result = {**outcome.values, **outcome.deterministics}, outcome.result
@@ -63,10 +63,10 @@ def named_rows(path: Path, points: np.ndarray) -> list[Rows]:
 
 
 def _varies(path: Path, points: np.ndarray, trees: Any) -> Any:
-    """True for each array with an axis for the points: a constant, too, may have as many entries as points."""
+    """What has an axis for the points. The shape alone does not say: a constant may have as many entries as points."""
     if path.interpreted:
         return tree_map(lambda leaf: isinstance(leaf, np.ndarray), trees)
-    # An array with that axis has another shape at another number of points.
+    # At another number of points, what has the axis has another shape.
     other = path.outcomes(np.repeat(points[:1], 2 if len(points) == 1 else 1, axis=0))[0]
     return tree_map(
         lambda leaf, twin: isinstance(leaf, np.ndarray) and np.shape(leaf) != np.shape(twin),
@@ -76,7 +76,7 @@ def _varies(path: Path, points: np.ndarray, trees: Any) -> Any:
 
 
 class Draw(Mapping[str, Any]):
-    """One execution of the program: its sites and deterministics by name, its `path`, and its return value `result`."""
+    """One execution of the program: its sites and deterministics by name, `path`, and `result`, what it returned."""
 
     __slots__ = ("_row", "_rows")
 
@@ -90,7 +90,7 @@ class Draw(Mapping[str, Any]):
 
     @property
     def result(self) -> Any:
-        """The program's return value."""
+        """What the program returned."""
         return self._at(self._rows.result, self._rows.result_varies)
 
     def __getitem__(self, name: str) -> Any:
@@ -117,6 +117,13 @@ class Draw(Mapping[str, Any]):
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={np.array2string(np.asarray(self[name]), precision=4)}" for name in self)
         return f"Draw({self.path!r}: {values})"
+
+
+def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
+    """The execution at each point, with the number of the point."""
+    for rows in named_rows(path, points):
+        for row, i in enumerate(rows.index):
+            yield int(i), rows.draw(row)
 
 
 # Resampling -----------------------------------------------------------------------------------------------------------
@@ -150,13 +157,12 @@ def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) 
     return out
 
 
-def draws_at(picked: Sequence[Picked], n: int) -> Draws:
+def draws_of(picked: Sequence[Picked], n: int) -> Draws:
     """The executions at n picked points, in the order of their positions."""
     out: list[Any] = [None] * n
     for each in picked:
-        for rows in named_rows(each.solution.path, each.points):
-            for row, position in enumerate(each.positions[rows.index]):
-                out[position] = rows.draw(row)
+        for i, draw in drawn_at(each.solution.path, each.points):
+            out[each.positions[i]] = draw
     return Draws(out)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_at, gathered, pick, with_draws
+from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide.recording import Program
@@ -137,7 +137,7 @@ class Posterior:
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""
         n, seed = checked_number(n, seed)
-        return draws_at(pick(self.solutions, self.evidence.weights, n, seed), n)
+        return draws_of(pick(self.solutions, self.evidence.weights, n, seed), n)
 
     def predict(self, f: Callable[..., Any], n: int = 1000, seed: int = 0) -> Any:
         """f(draw), or f(draw, rng) with a NumPy generator, at n draws: an array, or a list if the shapes differ.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.combine.draws import by_observation, draws_at, pick
+from anabranch.combine.draws import by_observation, draws_of, pick
 from anabranch.combine.observed import log_likelihoods
 from anabranch.combine.solution import Solution
 
@@ -21,7 +21,7 @@ def to_arviz(name: str, solution: Solution, n: int, seed: int) -> Any:
 
     (picked,) = pick([solution], np.ones(1), n, seed)
     picked = replace(picked, positions=np.arange(n))
-    draws = draws_at([picked], n)
+    draws = draws_of([picked], n)
     return arviz.from_dict(
         posterior=_in_every_draw({each: draws[each] for each in draws.names}),
         log_likelihood=_in_every_draw(by_observation([picked], n, log_likelihoods)),
