@@ -66,10 +66,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    try:
-        value = int(text.replace(",", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
-    return value
+    if not (digits := text.replace(",", "")).isdecimal() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
+    return int(digits)

@@ -186,26 +186,14 @@ def numeric() -> Rule:
 
 def names() -> Rule:
     """Several names of sites."""
-
-    def plain(value: Any) -> tuple[str, ...]:
-        given = _items(value)
-        if not all(isinstance(each, str) for each in given):
-            raise _Refused
-        return given
-
-    return Rule("a list of names", plain)
+    rule = _that("a list of names", lambda given: all(isinstance(each, str) for each in given))
+    return replace(rule, plain=lambda value: rule.plain(_items(value)))
 
 
 def several(kind: type, words: str) -> Rule:
     """One or several instances of a class."""
-
-    def plain(value: Any) -> tuple[Any, ...]:
-        given = (value,) if isinstance(value, kind) else _items(value)
-        if not given or not all(isinstance(each, kind) for each in given):
-            raise _Refused
-        return given
-
-    return Rule(words, plain)
+    rule = _that(words, lambda given: bool(given) and all(isinstance(each, kind) for each in given))
+    return replace(rule, plain=lambda value: rule.plain((value,) if isinstance(value, kind) else _items(value)))
 
 
 def site_choice() -> Rule:

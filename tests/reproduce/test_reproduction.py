@@ -201,8 +201,8 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
             ["reproduce", "misspecified", "--methods", "is"],
             "misspecified has no method is; there are default, paper, rmh",
         ),
-        (["reproduce", "gmm", "--runs", "0"], "must be at least 1"),
-        (["reproduce", "gmm", "--runs", "abc"], "must be a whole number; got 'abc'"),
+        (["reproduce", "gmm", "--runs", "0"], "must be a whole number, at least 1; got '0'"),
+        (["reproduce", "gmm", "--runs", "abc"], "must be a whole number, at least 1; got 'abc'"),
         ([], "required"),
     ],
 )

@@ -216,15 +216,12 @@ class Draws(Sequence[Draw]):
     first axis, masked where a draw lacks the name, or a list (with None there) if the shapes differ.
 
     Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> def coin(heads):
-        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
-        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
-        ...     ab.observe("heads", dist.Binomial(10, p), heads)
-        >>> draws = ab.infer(coin, 9).draws(1000, seed=1)
-        >>> draws.names
-        ['fair', 'p']
-        >>> bool((draws["p"].mask == (draws["fair"] == 1)).all())
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> draws = ab.infer(programs.branching, 2.0).draws(1000, seed=1)
+        >>> sorted(draws.names)
+        ['z0', 'z1', 'z2', 'z3']
+        >>> bool((draws["z1"].mask == (draws["z0"] >= 0)).all())
         True
     """
 

@@ -178,12 +178,7 @@ class Posterior:
         paths = whole(1)("paths", paths)
         self._check_draws()
         heaviest = zip(self.solutions[:paths], self.evidence.weights[:paths], strict=True)
-        stacked = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
-        names = ("stacking_weight", "weight", "elpd", "pareto_k")
-        rows = [
-            {"path": each.solution.path.description, **{name: getattr(each, name) for name in names}}
-            for each in stacked
-        ]
+        rows = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
         return pd.DataFrame(rows).sort_values("stacking_weight", ascending=False, ignore_index=True)
 
     # Display and storage ----------------------------------------------------------------------------------------

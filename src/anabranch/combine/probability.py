@@ -40,15 +40,18 @@ def names_of(path: Path) -> list[str]:
 
 def listed_names(solutions: Sequence[Solution]) -> str:
     """The sites and deterministics of all paths, for a message."""
-    return ", ".join(sorted({name for solution in solutions for name in names_of(solution.path)})[:MAX_NAMES])
+    return ", ".join(_all_names(solutions)[:MAX_NAMES])
 
 
 def unknown(name: str, solutions: Sequence[Solution]) -> errors.UnknownName:
     """The error for a name that no path has, with similar names."""
-    names = sorted({each for solution in solutions for each in names_of(solution.path)})
-    near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+    near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
     hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
     return errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
+
+
+def _all_names(solutions: Sequence[Solution]) -> list[str]:
+    return sorted({name for solution in solutions for name in names_of(solution.path)})
 
 
 def _shares(solution: Solution, name: str) -> Iterator[tuple[Any, float]]:

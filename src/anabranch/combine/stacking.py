@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from anabranch.combine.solution import Solution
 from anabranch.conquer.estimate import LARGEST_PARETO_K
 from anabranch.conquer.weights import systematic
 
-__all__ = ["Stacked", "stack", "stacking_weights"]
+__all__ = ["stack", "stacking_weights"]
 
 logger = logging.getLogger("anabranch")
 
@@ -35,19 +35,8 @@ _Observed = tuple[tuple[str, int], ...]
 """The names of observations, each with the number of its parts."""
 
 
-@dataclass(frozen=True)
-class Stacked:
-    """A path with its weight, stacking weight, expected log predictive density, and largest Pareto k of its ratios."""
-
-    solution: Solution
-    weight: float
-    stacking_weight: float
-    elpd: float
-    pareto_k: float
-
-
-def stack(candidates: Sequence[tuple[Solution, float]]) -> list[Stacked]:
-    """Stack the paths, given with their weights, that have the observations of the first; the others are left out."""
+def stack(candidates: Sequence[tuple[Solution, float]]) -> list[dict[str, Any]]:
+    """A row for each of the paths, given with their weights, that has the observations of the first one."""
     compared, logs, shapes = [], [], []
     expected = None
     for solution, weight in candidates:
@@ -60,13 +49,18 @@ def stack(candidates: Sequence[tuple[Solution, float]]) -> list[Stacked]:
             compared.append((solution, weight))
             logs.append(log_predictive)
             shapes.append(float(np.max(k)))
-    stacking = stacking_weights(np.array(logs))
-    stacked = [
-        Stacked(solution, weight, float(w), float(log.sum()), k)
-        for (solution, weight), w, log, k in zip(compared, stacking, logs, shapes, strict=True)
+    _warn(candidates, [solution for solution, _ in compared], shapes)
+    rows = zip(compared, stacking_weights(np.array(logs)), logs, shapes, strict=True)
+    return [
+        {
+            "path": solution.path.description,
+            "stacking_weight": float(stacking_weight),
+            "weight": weight,
+            "elpd": float(log_predictive.sum()),
+            "pareto_k": k,
+        }
+        for (solution, weight), stacking_weight, log_predictive, k in rows
     ]
-    _warn(candidates, stacked)
-    return stacked
 
 
 def _check_observed(first: Solution, names: _Observed | None) -> None:
@@ -79,22 +73,24 @@ def _check_observed(first: Solution, names: _Observed | None) -> None:
     )
 
 
-def _warn(candidates: Sequence[tuple[Solution, float]], stacked: Sequence[Stacked]) -> None:
+def _warn(candidates: Sequence[tuple[Solution, float]], compared: list[Solution], shapes: list[float]) -> None:
     """Log which paths were left out, and where the Pareto k is too large."""
-    kept = {id(each.solution) for each in stacked}
+    kept = set(map(id, compared))
     others = [weight for solution, weight in candidates if id(solution) not in kept]
     if others:
         logger.warning(
             "stacking leaves out %d of %d paths, with a total weight of %.3g: their observations are not those of the "
             "heaviest path (%s)",
-            len(others), len(candidates), sum(others), stacked[0].solution.path.description,
+            len(others), len(candidates), sum(others), compared[0].path.description,
         )  # fmt: skip
-    doubtful = [each for each in stacked if not each.pareto_k <= LARGEST_PARETO_K and not _summed(each.solution)]
+    doubtful = [
+        each for each, k in zip(compared, shapes, strict=True) if not k <= LARGEST_PARETO_K and not _summed(each)
+    ]
     if doubtful:
         logger.warning(
             "stacking: pareto_k is above %g, or NaN (too few draws, or many alike), on %d of %d paths, such as (%s): "
             "their elpd and the stacking weights are not reliable",
-            LARGEST_PARETO_K, len(doubtful), len(stacked), doubtful[0].solution.path.description,
+            LARGEST_PARETO_K, len(doubtful), len(compared), doubtful[0].path.description,
         )  # fmt: skip
 
 

@@ -5,11 +5,6 @@ from anabranch.programs.induction import function_induction, function_induction_
 from anabranch.programs.mixture import misspecified_mixture, mixture, mixture_data
 
 __all__ = [
-    "branching",
-    "function_induction",
-    "function_induction_data",
-    "function_induction_test_data",
-    "misspecified_mixture",
-    "mixture",
-    "mixture_data",
-]
+    "branching", "function_induction", "function_induction_data", "function_induction_test_data",
+    "misspecified_mixture", "mixture", "mixture_data",
+]  # fmt: skip

@@ -83,14 +83,9 @@ def induction_truth() -> InductionTruth:
     stored = read("induction.json")
     (x, y), (x_test, y_test) = programs.function_induction_data(), programs.function_induction_test_data()
     require_same(stored, {"x": x, "y": y, "x_test": x_test, "y_test": y_test}, "function induction", "induction")
-    curves: dict[str, Any] = {f"predictive_{name}": np.array(values) for name, values in stored["predictive"].items()}
-    answers = ("log_evidence_error", "weights", "lppd", "lppd_error")
-    return InductionTruth(
-        log_evidence_of=stored["log_evidence"],
-        log_evidence=stored["log_evidence_total"],
-        **{name: stored[name] for name in answers},
-        **curves,
-    )
+    answers: dict[str, Any] = {name: stored[name] for name in ("log_evidence_error", "weights", "lppd", "lppd_error")}
+    answers |= {f"predictive_{name}": np.array(values) for name, values in stored["predictive"].items()}
+    return InductionTruth(log_evidence_of=stored["log_evidence"], log_evidence=stored["log_evidence_total"], **answers)
 
 
 def mixture_truth(rate: float) -> MixtureTruth:
