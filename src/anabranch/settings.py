@@ -70,9 +70,6 @@ def check(settings: Any, **rules: Rule) -> None:
         object.__setattr__(settings, name, rule(name, getattr(settings, name)))
 
 
-# Numbers --------------------------------------------------------------------------------------------------------------
-
-
 def whole(minimum: int = 0, maximum: float = _LARGEST) -> Rule:
     """A whole number, not a boolean; by default one that 64 bits can hold."""
 
@@ -134,9 +131,6 @@ def _number(value: Any) -> float:
 
 def _is_infinite(value: Any) -> bool:
     return isinstance(value, numbers.Real) and value == math.inf
-
-
-# Other kinds ----------------------------------------------------------------------------------------------------------
 
 
 def flag() -> Rule:

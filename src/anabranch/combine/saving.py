@@ -66,9 +66,6 @@ class SavedPath:
         return f"SavedPath({vars(self).get('description')!r})"
 
 
-# Saving ---------------------------------------------------------------------------------------------------------------
-
-
 def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     """Write a posterior to a folder, and replace one that was saved there before."""
     target = File(folder)
@@ -133,9 +130,6 @@ def _fields(value: Any, names: Iterable[str]) -> dict[str, Any] | None:
         return None
     found = {name: getattr(value, name) for name in names}
     return {name: v.tolist() if isinstance(v, np.generic | np.ndarray) else v for name, v in found.items()}
-
-
-# Loading --------------------------------------------------------------------------------------------------------------
 
 
 def load(folder: str | os.PathLike[str]) -> Posterior:

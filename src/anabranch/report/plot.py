@@ -61,9 +61,6 @@ def plot(
     return figure
 
 
-# Paths ----------------------------------------------------------------------------------------------------------------
-
-
 def _draw_paths(figure: Any, shown: list[Solution], evidence: Evidence, evaluations: int) -> None:
     """Panels side by side: weights, log evidences if the engine estimates them, and evaluations."""
     if evidence.log_evidence is None:
@@ -133,9 +130,6 @@ def _draw_spent(axes: Axes, shown: list[Solution], evaluations: int) -> None:
     axes.set_xlim(0, None)
     axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel("share of evaluations (bars)", fontsize="small")
-
-
-# Marginals ------------------------------------------------------------------------------------------------------------
 
 
 def _marginals(solution: Solution) -> dict[str, np.ndarray]:

@@ -32,9 +32,6 @@ def numbers(values: Any, digits: int = 8) -> list[float | None]:
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in np.asarray(values, float)]
 
 
-# Mixtures -------------------------------------------------------------------------------------------------------------
-
-
 def of_mixture(posterior: Posterior) -> dict[str, Any]:
     """p(K | y), the first visit of K = 5, and the predictive density (figures 3 and 4)."""
 
@@ -66,9 +63,6 @@ def _visits(posterior: Posterior) -> Any:
         visits = visits.dropna(subset=["chain"])
     # The only decision of the program is the number of clusters beyond the first.
     return visits.assign(K=[int(path.rpartition(" = ")[2]) + 1 for path in visits["path"]])
-
-
-# Function induction ---------------------------------------------------------------------------------------------------
 
 
 def of_induction(y_test: np.ndarray) -> Callable[[Posterior], dict[str, Any]]:

@@ -66,9 +66,6 @@ def text(frames: Mapping[str, pd.DataFrame]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-# Numbers --------------------------------------------------------------------------------------------------------------
-
-
 def _row(experiment: str, method: str, runs: list[Record], truths: Truths) -> dict[str, Any]:
     truth = getattr(truths, experiment)
     row: dict[str, Any] = {"method": method, "runs": len(runs)}
@@ -143,9 +140,6 @@ def _known(runs: list[Record], key: str) -> list[float]:
 
 def _median(values: Sequence[float]) -> float:
     return float(np.median(values)) if values else math.nan
-
-
-# Words ----------------------------------------------------------------------------------------------------------------
 
 
 def _lppd_cell(row: Row) -> str:

@@ -24,9 +24,6 @@ HEADROOM = 1.6
 """The height of a panel relative to the histogram of the data; densities above it are cut, with a remark."""
 
 
-# Predictive density ---------------------------------------------------------------------------------------------------
-
-
 def predictive(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of the posterior predictive density by each method, over the data (figure 3)."""
     runs = runs_of(records, "gmm")
@@ -62,9 +59,6 @@ def _remark_on_cut(axes: Axes, runs: list[Record], highest: float) -> None:
         looks: dict[str, Any] = {"fontsize": SMALL, "bbox": {"color": "white", "alpha": 0.85, "pad": 2}}
         words = f"cut: peaks up to {peak:.1f}"
         axes.text(0.985, 0.93, words, transform=axes.transAxes, ha="right", va="top", **looks)
-
-
-# Evidence -------------------------------------------------------------------------------------------------------------
 
 
 def evidence(records: Sequence[Record], truths: Truths) -> Figure | None:
@@ -111,9 +105,6 @@ def _squared_error(evaluations: np.ndarray, values: np.ndarray, truth: float, gr
     return np.where(latest >= 0, np.maximum((values[latest] - truth) ** 2, MIN_ERROR), np.nan)
 
 
-# Probability of K = 5 -------------------------------------------------------------------------------------------------
-
-
 def probability(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of p(K = 5 | y) in every run of every method (figure 4, right)."""
     return _probability(runs_of(records, "gmm"), truths.gmm, "Probability of five clusters, one point per run")
@@ -138,9 +129,6 @@ def _probability(runs: dict[str, list[Record]], truth: MixtureTruth, title: str)
     figure.suptitle(title)
     figure.legend(loc="outside lower center")
     return figure
-
-
-# Visits ---------------------------------------------------------------------------------------------------------------
 
 
 def visits(records: Sequence[Record], truths: Truths) -> Figure | None:
