@@ -186,7 +186,7 @@ def names() -> Rule:
 
 def several(kind: type, words: str) -> Rule:
     """One or several instances of a class."""
-    rule = _that(words, lambda given: bool(given) and all(isinstance(each, kind) for each in given))
+    rule = _that(words, lambda given: given and all(isinstance(x, kind) and not isinstance(x, type) for x in given))
     return replace(rule, plain=lambda value: rule.plain((value,) if isinstance(value, kind) else _items(value)))
 
 
