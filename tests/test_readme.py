@@ -13,7 +13,7 @@ def test_the_first_program():
     space: dict = {}
     exec(BLOCKS[0], space)
     division, path = space["division"], space["path"]
-    assert repr(division) in BLOCKS[0]
+    assert f"# {repr(division).partition(',')[0]}, 100 % of the prior mass found" in BLOCKS[0]
     assert f"# {path.description!r}, {path.dim}" in BLOCKS[0]
     stated = float(re.search(r"prior_probability +# ([\d.]+)", BLOCKS[0]).group(1))
     assert path.prior_probability == pytest.approx(stated, abs=5e-5)

@@ -178,8 +178,8 @@ def test_a_posterior_refuses(posterior, value):
     for name in ("n", "seed"):
         with pytest.raises(BadSetting, match=f"^{name} must be "):
             posterior.predict(first, **{name: value})
-    with pytest.raises(BadSetting, match=r"^most must be "):
-        posterior.expectation(first, most=value)
+    with pytest.raises(BadSetting, match=r"^max_draws must be "):
+        posterior.expectation(first, max_draws=value)
     with pytest.raises(BadSetting, match=r"^paths must be "):
         posterior.stacking(value)
 

@@ -1,13 +1,13 @@
-"""Addresses for the sites that the user gave no name.
+"""Addresses of sites without a name.
 
-An address says which random choice a site is, in every execution that meets it, so it must come out the same from run
-to run. It is made of the place of the call in the program and of the number of visits to that place: in
+An address identifies a random choice in every execution. It consists of the place of the call in the program and of the
+number of visits to that place: in
 
     while position > 0:
         step = ab.sample(dist.Uniform(-1.0, 1.0))
 
-the sites are "step", "step[1]", "step[2]" and so on. The place is counted from the start of the function it is in, so
-that editing one function leaves the addresses of all others as they were.
+the sites are "step", "step[1]", "step[2]" and so on. Lines are counted from the start of the function, so that an edit
+of one function does not change the addresses in others.
 """
 
 from __future__ import annotations
@@ -30,23 +30,16 @@ from anabranch.errors import UnnamedSite
 __all__ = ["derive", "execution", "is_running", "line_of"]
 
 _CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
-# The fused ones, of Python 3.13, carry two names: that of the store comes first.
-_STORES = {
-    "STORE_FAST",
-    "STORE_NAME",
-    "STORE_DEREF",
-    "STORE_GLOBAL",
-    "STORE_FAST_LOAD_FAST",
-    "STORE_FAST_STORE_FAST",
-}
-# Comprehensions that are functions of their own before Python 3.12, called where they are written.
+# The fused instructions of Python 3.13 carry two names: that of the store comes first.
+_STORES = {"STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}
+# Comprehensions are functions of their own before Python 3.12.
 _COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
 _ANONYMOUS = _COMPREHENSIONS | {"<lambda>", "<genexpr>"}
 
 
 @dataclass
 class _Execution:
-    """One run of a program: its code, the identities of that and of the nameless functions in it, and the visits."""
+    """One run of a program: its code, the ids of that and of the anonymous functions in it, and the visit counts."""
 
     code: CodeType | None
     own: frozenset[int]
@@ -55,7 +48,7 @@ class _Execution:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a call stands in its code: the name it is stored under, if any, and line and column."""
+    """The place of a call: the variable that its result is assigned to, or None, and line and column."""
 
     name: str | None
     line: int
@@ -67,12 +60,9 @@ _current: ContextVar[_Execution | None] = ContextVar("anabranch_execution", defa
 
 @contextmanager
 def execution(program: Callable[..., Any]) -> Iterator[None]:
-    """Count visits from zero for the duration of one run of `program`.
-
-    An execution inside another one counts for itself and leaves the outer one's counts alone.
-    """
+    """Count visits from zero during one run of `program`; a nested execution has counts of its own."""
     code = _innermost_code(program)
-    # By identity: code objects of different functions that read the same are equal.
+    # By identity: equal code objects may belong to different functions.
     codes = [c for c in (code, getattr(program, "__anabranch_code__", None)) if c is not None]
     own = frozenset(id(part) for each in codes for part in (each, *_nameless_within(each)))
     token = _current.set(_Execution(code, own))
@@ -83,20 +73,19 @@ def execution(program: Callable[..., Any]) -> Iterator[None]:
 
 
 def is_running() -> bool:
-    """Whether this is called by a program that is being executed."""
+    """True while a program is executed."""
     return _current.get() is not None
 
 
 def derive(kind: str, frame: FrameType) -> str:
-    """The address of the site whose statement `frame` is calling now; each call counts as a visit.
+    """The address of the statement that `frame` is calling; each call counts as a visit.
 
-    `kind` is the statement ("sample", "observe", ...) and stands in for the name where the value is not assigned to
-    one.
+    `kind` is the statement ("sample", "observe", ...), and the name if the value is not assigned to a variable.
     """
     current = _current.get()
     if current is None:
         raise UnnamedSite(
-            f"this {kind} statement has no name, and no execution is going on that could give it one",
+            f"this {kind} statement has no name, and Anabranch is not executing the program",
             where=line_of(frame),
             remedy=f"Name the site, as in {kind}('name', ...), or run the program with Anabranch.",
         )
@@ -113,7 +102,7 @@ def line_of(frame: FrameType) -> str:
 
 def _label(kind: str, frame: FrameType, current: _Execution) -> str:
     place = _place(frame.f_code, frame.f_lasti)
-    # A comprehension counts as part of the function around it in every version of Python.
+    # A comprehension belongs to the function around it in every version of Python.
     home = frame
     while home.f_code.co_name in _COMPREHENSIONS and home.f_back is not None:
         home = home.f_back
@@ -133,14 +122,14 @@ def _place(code: CodeType, last: int) -> _Place:
     name = _stored_name(instructions, here)
     if name is None:
         return _Place(None, *place)
-    # The compiler copies some code, that of `finally` for one: the copies share a position and are one call.
+    # The compiler copies some code, such as that of `finally`: copies share a position and are one call.
     namesakes = [_position(step, code) for i, step in enumerate(instructions) if _stored_name(instructions, i) == name]
     number = list(dict.fromkeys(namesakes)).index(place) + 1
     return _Place(name if number == 1 else f"{name}#{number}", *place)
 
 
 def _stored_name(instructions: list[dis.Instruction], index: int) -> str | None:
-    """The name that the result of the call at `index` is stored under right away."""
+    """The variable that the result of the call at `index` is assigned to, or None."""
     if instructions[index].opname not in _CALLS or index + 1 == len(instructions):
         return None
     store = instructions[index + 1]
@@ -153,15 +142,12 @@ def _position(instruction: dis.Instruction, code: CodeType) -> tuple[int, int]:
     positions = instruction.positions
     line = positions.lineno if positions else None
     column = positions.col_offset if positions else None
-    # Python can be told to leave columns out (-X no_debug_ranges): then the offset tells the calls of a line apart.
-    return (
-        line if line is not None else code.co_firstlineno,
-        column if column is not None else instruction.offset,
-    )
+    # Without columns (-X no_debug_ranges) the offset distinguishes the calls of a line.
+    return code.co_firstlineno if line is None else line, instruction.offset if column is None else column
 
 
 def _nameless_within(code: CodeType) -> Iterator[CodeType]:
-    """The comprehensions and lambdas in `code`, and those in them, but nothing in a named function."""
+    """The comprehensions and lambdas in `code`, also nested ones, but none inside a named function."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType) and constant.co_name in _ANONYMOUS:
             yield constant
@@ -169,7 +155,7 @@ def _nameless_within(code: CodeType) -> Iterator[CodeType]:
 
 
 def _innermost_code(program: Any) -> CodeType | None:
-    """The code the user wrote, under whatever it is wrapped in; None for what is not written in Python."""
+    """The code of the innermost wrapped function; None if it is not written in Python."""
     seen: set[int] = set()
     while id(program) not in seen:
         seen.add(id(program))

@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, by default those of the process; zero if all went well."""
+    """Run the command with these arguments, by default those of the process; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     given = _parser().parse_args(arguments)
     from anabranch.reproduce.experiments import EXPERIMENTS
@@ -44,13 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="anabranch", description="Inference on programs that branch at random.")
+    parser = argparse.ArgumentParser(prog="anabranch", description="Inference on programs with random control flow.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     reproduce = commands.add_parser(
         "reproduce",
-        help="run the paper's experiments again",
-        description="Run section 7 of the paper again (Zhou et al., 2020): records, figures, tables and a page, in a "
-        "folder. What was interrupted goes on where it was when the same command is given again.",
+        help="reproduce the paper's experiments",
+        description="Reproduce section 7 of the paper (Zhou et al., 2020): records, figures, tables and a page, in a "
+        "folder. The same command resumes an interrupted reproduction.",
     )
     reproduce.add_argument("experiment", choices=["gmm", "misspecified", "induction", "all"])
     reproduce.add_argument("--quick", action="store_true", help="a small version, in about two minutes")
@@ -66,10 +66,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    try:
-        value = int(text.replace(",", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
-    return value
+    if not (digits := text.replace(",", "")).isdecimal() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
+    return int(digits)

@@ -1,31 +1,23 @@
-"""The errors Anabranch raises, all of them subclasses of `AnabranchError`.
-
-Each carries the site and the line of the program it is about, because a message that names neither is of little
-help in a program whose statements run a random number of times.
-"""
+"""The errors that Anabranch raises, all subclasses of `AnabranchError`; each names the site and the line."""
 
 from __future__ import annotations
 
 
 class AnabranchError(Exception):
-    """Base of all errors of the library; catch it to handle any of them, and read `remedy` for what to do.
+    """Base of all errors of the library.
 
-    what:   what went wrong, as a clause without its final period
-    site:   address of the site it went wrong at
-    where:  place in the program, as "file:line"
-    remedy: what the user can do about it, as a full sentence
+    what:   the failure, as a clause without its final period
+    site:   the address of the site
+    where:  the line of the program, as "file:line"
+    remedy: what the user can do, as a full sentence
     """
 
     def __init__(
         self, what: str, *, site: str | None = None, where: str | None = None, remedy: str | None = None
     ) -> None:
-        # Exceptions are pickled as the class, `args` and `__dict__`: with only `what` among the arguments, the
-        # keyword attributes come back from `__dict__`.
+        # Exceptions are pickled as the class, `args` and `__dict__`: the keyword attributes come from `__dict__`.
         super().__init__(what)
-        self.what = what
-        self.site = site
-        self.where = where
-        self.remedy = remedy
+        self.what, self.site, self.where, self.remedy = what, site, where, remedy
 
     def __str__(self) -> str:
         sentences = [self._subject() + self.what, self.remedy]
@@ -43,28 +35,26 @@ def _ended(sentence: str) -> str:
 
 
 class BadSetting(AnabranchError, ValueError, TypeError):
-    """Raised when a setting or an argument of the library is not what it must be; the message says what that is, and
-    what was given."""
+    """Raised when a setting or an argument has a wrong type or value; the message says which are allowed."""
 
 
 class UnnamedSite(AnabranchError, LookupError):
-    """Raised when a site without a name is met outside an execution by Anabranch; give the site a name to run the
-    program under plain NumPyro."""
+    """Raised when a program with unnamed sites is run by plain NumPyro; name the site."""
 
 
 class OutsideProgram(AnabranchError, TypeError):
-    """Raised when a statement of ours is called where no program runs, or when something else than a function is given
-    as the program; give `infer` the function itself, not what calling it returns."""
+    """Raised when `sample`, `observe`, `factor` or `deterministic` is called outside a program, or the program is no
+    function; give `infer` the function itself, not its return value."""
 
 
 class DuplicateAddress(AnabranchError):
-    """Raised when one execution meets the same address twice; give each site its own name (put the loop counter into
-    it, for example), or leave the name out."""
+    """Raised when one execution meets an address twice; give each site its own name (with the loop counter in it), or
+    leave the name out."""
 
 
 class NotAFunction(AnabranchError):
-    """Raised when the program is not a function of its random values: replaying the same decisions met other
-    addresses; remove what else the program depends on, such as global state, a clock or another random generator."""
+    """Raised when a replay of the same decisions meets other addresses; make the program depend on its random values
+    and arguments alone, not on global state, a clock or another random generator."""
 
 
 class NoDensity(AnabranchError):
@@ -73,7 +63,7 @@ class NoDensity(AnabranchError):
 
 
 class NoTransform(AnabranchError):
-    """Raised when no bijection from the real numbers to the support of a continuous site is known; register one with
+    """Raised when the support of a continuous site has no known bijection from the real numbers; register one with
     `numpyro.distributions.biject_to`, or write the site as a transformation of another distribution."""
 
 
@@ -88,18 +78,17 @@ class ObservedOutsideSupport(AnabranchError):
 
 
 class InvalidParameter(AnabranchError, ValueError):
-    """Raised when a parameter of a distribution that is not random lies outside its domain, such as a negative scale or
+    """Raised when a constant parameter of a distribution lies outside its domain, such as a negative scale or
     probabilities that do not sum to one; correct it."""
 
 
 class MaskedData(AnabranchError):
-    """Raised when data are a masked array of NumPy, with entries masked; observe what is there, mask the distribution,
-    or use `obs_mask`."""
+    """Raised when data are a masked array of NumPy with masked entries; observe the others, mask the distribution, or
+    use `obs_mask`."""
 
 
 class ImproperSite(AnabranchError):
-    """Raised when a mask takes the prior of a latent site out of the density and so leaves no distribution; put the
-    mask on the observations alone."""
+    """Raised when a mask removes the prior of a latent site from the density; mask the observations alone."""
 
 
 class NoRandomVariables(AnabranchError):
@@ -117,33 +106,32 @@ class SiteInsideTransformation(AnabranchError):
 
 
 class UnsupportedStatement(AnabranchError):
-    """Raised for statements that have no meaning in a program (`numpyro.prng_key`, `param`, `mutable`, NumPyro's `scan`
-    and `cond`, a plate that subsamples or is empty, `infer` and `find_paths`); write what the message says."""
+    """Raised for unsupported statements (`numpyro.prng_key`, `param`, `mutable`, NumPyro's `scan` and `cond`, a plate
+    that subsamples or is empty, `infer` and `find_paths`); the message names the alternative."""
 
 
 class NoGradient(AnabranchError):
-    """Raised when the gradient of a path is asked for that is run by the interpreter and so has none; use a method
-    that needs no gradients, or write the computation with `jax.numpy`."""
+    """Raised for the gradient of an interpreted path; use a method without gradients, or write the computation with
+    `jax.numpy`."""
 
 
 class EndlessProgram(AnabranchError):
-    """Raised when the program does not end: every execution draws more than `max_sites` sites, or it asks for ever, or
-    it computes for ever and does neither; make its loop end, or raise `max_sites`."""
+    """Raised when every execution draws more than `max_sites` sites, makes decisions without end, or computes without
+    end; make the program's loop end, or raise `max_sites`."""
 
 
 class StrategyCannotRun(AnabranchError):
-    """Raised when a local strategy does not suit a path, such as one with gradients on a path without; choose the one
-    that the message names, or leave the choice to `Auto`."""
+    """Raised when a strategy cannot run on a path, such as one that needs a gradient on a path without; use the one
+    that the message names, or `Auto`."""
 
 
 class EngineCannotRun(AnabranchError):
-    """Raised when an engine does not suit a program, such as a particle filter where there is nothing to observe; use
-    the one that the message names, or leave the choice to `infer`."""
+    """Raised when an engine cannot run a program, such as a particle filter without observations; use the one that the
+    message names, or the default of `infer`."""
 
 
 class LimitTooSmall(AnabranchError):
-    """Raised when a limit ended a run before it had anything to say; give it more, or make the program cheaper as the
-    message says."""
+    """Raised when a limit ended a run before it had an estimate; raise the limit, or make the program cheaper."""
 
 
 class CompilationTooLong(LimitTooSmall):
@@ -152,23 +140,23 @@ class CompilationTooLong(LimitTooSmall):
 
 
 class UnknownName(AnabranchError, KeyError):
-    """Raised when a posterior or a draw is asked for a name that it does not have; use one of those in the message, or
-    `name in draw` where only some paths have it.
+    """Raised when a posterior or a draw has no such name; use one of those in the message, or `name in draw` if only
+    some paths have it.
 
-    name: what was asked for, where a draw was asked
+    name: the missing name, if a draw raised the error
     """
 
     name: str | None = None
 
 
 class NotDiscrete(AnabranchError, TypeError):
-    """Raised when the probability of each value is asked for of a quantity that has no countable set of them; use
-    `expectation`, of an indicator if you want the probability of a range."""
+    """Raised for the probabilities of the values of a continuous quantity; use `expectation`, of an indicator for the
+    probability of a range."""
 
 
 class NoDraws(AnabranchError):
-    """Raised when a posterior has no draws to answer from, because no path with positive density was found; give the
-    run more budget, or check the data against the program."""
+    """Raised when a posterior has no draws, because no point of positive density was found; give the run more budget,
+    or check the data against the program."""
 
 
 class NoObservations(AnabranchError):
@@ -176,5 +164,4 @@ class NoObservations(AnabranchError):
 
 
 class CannotLoad(AnabranchError):
-    """Raised when a folder does not hold a posterior that this version can read; the message says what is wrong with
-    it."""
+    """Raised when a folder holds no posterior that this version can read; the message says why."""

@@ -1,8 +1,7 @@
-"""The four statements of a program, each a thin front over NumPyro's.
+"""The four statements of a program: NumPyro's, with optional names and checked arguments.
 
-They differ from NumPyro's in two ways. The name may be left out: the address then comes from the place in the program
-(see `anabranch.addresses`). And a wrong argument is refused where it is written. Programs may mix these statements
-with `numpyro.sample` and its kin.
+A site without a name gets its address from its place in the program (see `anabranch.addresses`). Programs may mix these
+statements with NumPyro's own.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def observe(*arguments: Any) -> None:
     """
     name, (distribution, value) = _split("observe", arguments, "distribution", "value")
     _check_distribution("observe", distribution)
-    # NumPyro takes None to mean that there is no observation and makes the site latent.
+    # NumPyro would make the site latent if the value were None.
     value = _numbers("observe", "value", value)
     numpyro.sample(_address("observe", name, sys._getframe(1)), distribution, obs=value)
 
@@ -113,7 +112,7 @@ def deterministic(*arguments: Any) -> Any:
 
 
 def _split(statement: str, arguments: tuple[Any, ...], *expected: str) -> tuple[str | None, tuple[Any, ...]]:
-    """The name, if there is one, and the other arguments, which must be as many as expected."""
+    """The name, or None, and the other arguments, whose number is checked."""
     name, rest = None, arguments
     if arguments and isinstance(arguments[0], str):
         name, rest = arguments[0], arguments[1:]
@@ -124,7 +123,7 @@ def _split(statement: str, arguments: tuple[Any, ...], *expected: str) -> tuple[
 
 
 def _address(statement: str, name: str | None, frame: FrameType) -> str:
-    # Without a handler NumPyro hands observations and factors back as if nothing were wrong.
+    # Without a handler NumPyro returns observations and factors without an error.
     if not _PYRO_STACK:
         raise OutsideProgram(
             f"ab.{statement} was called outside a program",
@@ -147,7 +146,7 @@ def _check_distribution(statement: str, given: Any) -> None:
 
 
 def _numbers(statement: str, role: str, given: Any) -> Any:
-    """What was given, if it is a number or an array; an array of it, if it is a list or a column of numbers."""
+    """A number or an array as it is; a list or a column of numbers as an array."""
     if isinstance(given, (numbers.Number, np.generic, np.ndarray, jax.Array)) or hasattr(given, "__jax_array__"):
         return given
     if isinstance(given, list | tuple) or (hasattr(given, "__array__") and not isinstance(given, type)):
@@ -160,7 +159,7 @@ def _array(given: Any) -> Any:
     if any(isinstance(each, jax.Array) for each in jax.tree_util.tree_leaves(given)):
         return jnp.asarray(given)
     array = np.asarray(given)
-    if array.dtype == object and hasattr(given, "to_numpy"):  # whole numbers of pandas that may be missing
+    if array.dtype == object and hasattr(given, "to_numpy"):  # nullable integers of pandas
         array = given.to_numpy(float)
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         raise TypeError
@@ -168,7 +167,7 @@ def _array(given: Any) -> Any:
 
 
 def _described(given: Any) -> str:
-    """What was given, in words: arrays and distributions may print over many lines, so those go by their type."""
+    """The type of the given value, and the value itself if it is short."""
     if given is None:
         return "None"
     if isinstance(given, type):

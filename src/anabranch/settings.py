@@ -1,7 +1,7 @@
-"""What a setting may be, in one place and with one kind of message.
+"""Rules for settings and arguments.
 
-A rule is what a setting must be. It gives the value back in its plain form (an `int`, a `float`, a `bool`), or raises
-`BadSetting` with one sentence: what the setting must be, and what was given.
+A rule returns the value in its plain form (an `int`, a `float`, a `bool`), or raises `BadSetting` with one sentence:
+the allowed values, and the given one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ __all__ = [
 
 _LARGEST = 2**63 - 1
 _EXTREME = 1e100
-"""Numbers beyond it, or closer to zero than its inverse, count as it: their squares would be no numbers."""
+"""Larger numbers are replaced by it, and positive ones below its inverse by the inverse: squares stay finite."""
 _SHOWN = 80
+"""Characters of a refused value in the message."""
 
 
 class _Refused(Exception):
-    """A value that a rule does not take."""
+    """A value outside a rule."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting must be, in words, and a function that gives the plain form of a value or raises `_Refused`."""
+    """The allowed values in words, and a function that returns the plain form of a value or raises `_Refused`."""
 
     words: str
     plain: Callable[[Any], Any]
@@ -46,14 +47,12 @@ class Rule:
             raise BadSetting(f"{name} must be {self.words}; got {_shown(value)}") from None
 
     def or_none(self) -> Rule:
-        """The same, and None."""
-        return replace(
-            self, words=f"{self.words}, or None", plain=lambda given: None if given is None else self.plain(given)
-        )
+        """The same rule, which also allows None."""
+        return Rule(f"{self.words}, or None", lambda value: None if value is None else self.plain(value))
 
 
 def check(settings: Any, **rules: Rule) -> None:
-    """Hold the fields of a frozen dataclass to these rules, and put their plain forms in their place.
+    """Check fields of a frozen dataclass by these rules, and replace the values by their plain forms.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -71,18 +70,16 @@ def check(settings: Any, **rules: Rule) -> None:
         object.__setattr__(settings, name, rule(name, getattr(settings, name)))
 
 
-# Numbers --------------------------------------------------------------------------------------------------------------
-
-
-def whole(least: int = 0, most: float = _LARGEST) -> Rule:
+def whole(minimum: int = 0, maximum: float = _LARGEST) -> Rule:
     """A whole number, not a boolean; by default one that 64 bits can hold."""
 
     def plain(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not minimum <= int(value) <= maximum:
             raise _Refused
         return int(value)
 
-    return Rule(f"a whole number, at least {least}" + (f" and at most {most}" if most != _LARGEST else ""), plain)
+    bound = f" and at most {maximum}" if maximum != _LARGEST else ""
+    return Rule(f"a whole number, at least {minimum}{bound}", plain)
 
 
 def seed() -> Rule:
@@ -90,46 +87,37 @@ def seed() -> Rule:
     return replace(whole(0, math.inf), words="a whole number, at least 0")
 
 
-def finite(least: float = -math.inf) -> Rule:
+def finite(minimum: float = -math.inf) -> Rule:
     """A number that is neither infinite nor NaN."""
-
-    def plain(value: Any) -> float:
-        number = _number(value)
-        if not (math.isfinite(number) and number >= least):
-            raise _Refused
-        return min(max(number, -_EXTREME), _EXTREME)
-
-    return Rule("a finite number" + (f", at least {least:g}" if least > -math.inf else ""), plain)
+    words = "a finite number" + (f", at least {minimum:g}" if minimum > -math.inf else "")
+    return _real(words, lambda x: math.isfinite(x) and x >= minimum, lambda x: min(max(x, -_EXTREME), _EXTREME))
 
 
 def positive() -> Rule:
     """A number above zero."""
-
-    def plain(value: Any) -> float:
-        number = _number(value)
-        if not 0 < number < math.inf:
-            raise _Refused
-        return min(max(number, 1 / _EXTREME), _EXTREME)
-
-    return Rule("a positive number", plain)
+    return _real("a positive number", lambda x: 0 < x < math.inf, lambda x: min(max(x, 1 / _EXTREME), _EXTREME))
 
 
 def seconds() -> Rule:
-    """A time, or None; an infinite one is no limit, and becomes None."""
+    """A time, or None; an infinite time becomes None."""
     rule = positive().or_none()
     return replace(rule, plain=lambda value: None if _is_infinite(value) else rule.plain(value))
 
 
 def share(*, zero: bool = True, one: bool = True) -> Rule:
-    """A number between 0 and 1, with or without the two."""
+    """A number between 0 and 1, with or without the end points."""
+    words = f"a share, {'from' if zero else 'above'} 0 {'to 1' if one else 'and below 1'}"
+    return _real(words, lambda x: 0 <= x <= 1 and (zero or x > 0) and (one or x < 1), lambda x: x)
 
-    def plain(value: Any) -> float:
+
+def _real(words: str, fits: Callable[[float], bool], plain: Callable[[float], float]) -> Rule:
+    def checked(value: Any) -> float:
         number = _number(value)
-        if not (0 <= number <= 1 and (zero or number > 0) and (one or number < 1)):
+        if not fits(number):
             raise _Refused
-        return number
+        return plain(number)
 
-    return Rule(f"a share, {'from' if zero else 'above'} 0 {'to 1' if one else 'and below 1'}", plain)
+    return Rule(words, checked)
 
 
 def _number(value: Any) -> float:
@@ -145,18 +133,10 @@ def _is_infinite(value: Any) -> bool:
     return isinstance(value, numbers.Real) and value == math.inf
 
 
-# Other kinds ----------------------------------------------------------------------------------------------------------
-
-
 def flag() -> Rule:
     """True or False."""
-
-    def plain(value: Any) -> bool:
-        if not isinstance(value, bool | np.bool_):
-            raise _Refused
-        return bool(value)
-
-    return Rule("True or False", plain)
+    rule = instance((bool, np.bool_), "True or False")
+    return replace(rule, plain=lambda value: bool(rule.plain(value)))
 
 
 def one_of(*choices: str) -> Rule:
@@ -165,12 +145,12 @@ def one_of(*choices: str) -> Rule:
 
 
 def function(of: str = "") -> Rule:
-    """What can be called."""
+    """A callable."""
     return _that(f"a function {of}".rstrip(), callable)
 
 
 def functions(*needed: str, example: str) -> Rule:
-    """An object with these functions; not its class."""
+    """An object with these methods; not its class."""
 
     def fits(value: Any) -> bool:
         return not isinstance(value, type) and all(callable(getattr(value, each, None)) for each in needed)
@@ -184,7 +164,7 @@ def instance(kind: type | tuple[type, ...], words: str) -> Rule:
 
 
 def numeric() -> Rule:
-    """An array of finite numbers, or what NumPy makes one of."""
+    """An array of finite numbers, or anything that NumPy converts to one."""
 
     def plain(value: Any) -> np.ndarray:
         try:
@@ -200,30 +180,18 @@ def numeric() -> Rule:
 
 def names() -> Rule:
     """Several names of sites."""
-
-    def plain(value: Any) -> tuple[str, ...]:
-        given = _items(value)
-        if not all(isinstance(each, str) for each in given):
-            raise _Refused
-        return given
-
-    return Rule("a list of names", plain)
+    rule = _that("a list of names", lambda given: all(isinstance(each, str) for each in given))
+    return replace(rule, plain=lambda value: rule.plain(_items(value)))
 
 
 def several(kind: type, words: str) -> Rule:
     """One or several instances of a class."""
-
-    def plain(value: Any) -> tuple[Any, ...]:
-        given = (value,) if isinstance(value, kind) else _items(value)
-        if not given or not all(isinstance(each, kind) and not isinstance(each, type) for each in given):
-            raise _Refused
-        return given
-
-    return Rule(words, plain)
+    rule = _that(words, lambda given: given and all(isinstance(x, kind) and not isinstance(x, type) for x in given))
+    return replace(rule, plain=lambda value: rule.plain((value,) if isinstance(value, kind) else _items(value)))
 
 
 def site_choice() -> Rule:
-    """Names of sites, each with True or False; names alone stand for True."""
+    """Names of sites, each with True or False; a name alone means True."""
 
     def plain(value: Any) -> dict[str, bool]:
         if isinstance(value, Mapping):
@@ -234,7 +202,7 @@ def site_choice() -> Rule:
 
 
 def _items(value: Any) -> tuple[Any, ...]:
-    """The items of a list or another collection; a text and a mapping are none."""
+    """The items of a collection; a string or a mapping is refused."""
     if isinstance(value, str | bytes | Mapping):
         raise _Refused
     try:
@@ -253,7 +221,7 @@ def _that(words: str, fits: Callable[[Any], bool]) -> Rule:
 
 
 def _shown(value: Any) -> str:
-    """What was given, in few words."""
+    """The given value, in at most `_SHOWN` characters."""
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}()"
     try:

@@ -145,7 +145,7 @@ def test_the_errors_of_a_resample_match_its_scatter(division):
     found = []
     for _ in range(REPETITIONS):
         posterior = joined(division, by_prior(division, rng, 1000))
-        mean, sd = posterior.expectation(lambda draw: [draw["moved"], draw["mean"]], most=30)
+        mean, sd = posterior.expectation(lambda draw: [draw["moved"], draw["mean"]], max_draws=30)
         found.append(list(zip(mean, sd, strict=True)))
         np.testing.assert_allclose(found[-1][0], weight_of_moved(posterior), rtol=1e-9)
     assert_errors_match_scatter(found, [WEIGHT, WEIGHT * MEAN_OF_X])
@@ -188,7 +188,7 @@ def test_one_block_has_no_error_and_a_warning_says_so(division):
     assert np.isposinf(sd).all()
     assert np.isposinf(posterior.evidence.weight_sds).all()
     assert posterior.warnings == [
-        "All draws come from one chain or run, so that their errors are not known. Run several."
+        "All draws come from one chain or run, so their errors cannot be estimated. Run several."
     ]
     assert not joined(division, draws, -2.0, 0.05).warnings
 
@@ -291,7 +291,7 @@ def test_large_errors_of_weights_are_a_warning_without_evidence(division):
     halves = [replace(s, estimate=replace(s.estimate, blocks=np.arange(len(s.points)) % 2 + 2 * k))
               for k, s in enumerate(few)]  # fmt: skip
     (warning,) = joined(division, halves).warnings
-    assert warning.startswith("The weights of paths have errors of up to 0.")
+    assert warning.startswith("The path weights have errors of up to 0.")
 
 
 @pytest.mark.parametrize("evidence", [(), (-2.0, 0.05)])

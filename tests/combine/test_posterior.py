@@ -260,7 +260,7 @@ def test_a_resample_adds_its_error(posterior):
     exact = solved.weights() @ solved.means()
     full = posterior.expectation(lambda draw: draw["mean"])
     calls = []
-    mean, sd = posterior.expectation(lambda draw: calls.append(1) or draw["mean"], most=100)
+    mean, sd = posterior.expectation(lambda draw: calls.append(1) or draw["mean"], max_draws=100)
     assert len(calls) <= 300
     assert abs(mean - exact) < 3 * sd
     assert 1.5 * full[1] < sd < 0.2
@@ -280,9 +280,7 @@ def test_chains_count_by_their_effective_size(division):
 
 
 def test_expectation_says_what_no_draw_has_and_passes_other_errors_on(posterior):
-    with pytest.raises(
-        errors.UnknownName, match=r"asks for: it lacks 'nope'\. There are: mean, model, mu, shift, twice"
-    ):
+    with pytest.raises(errors.UnknownName, match=r"reads: it lacks 'nope'\. There are: mean, model, mu, shift, twice"):
         posterior.expectation(lambda draw: draw["nope"])
     with pytest.raises(errors.UnknownName, match=r"it lacks .*'shift' or 'nope'"):
         posterior.expectation(lambda draw: draw["shift"] + draw["nope"])
@@ -290,10 +288,10 @@ def test_expectation_says_what_no_draw_has_and_passes_other_errors_on(posterior)
         posterior.expectation(lambda draw: draw["mean"] + posterior.probability("nope")[0])
     with pytest.raises(KeyError, match="mine"):
         posterior.expectation(lambda draw: {}["mine"])
-    with pytest.raises(ValueError, match="same shape"):
+    with pytest.raises(ValueError, match="one shape for all draws"):
         posterior.expectation(lambda draw: np.zeros(len(draw)))
-    with pytest.raises(ValueError, match="most"):
-        posterior.expectation(len, most=0)
+    with pytest.raises(ValueError, match="max_draws"):
+        posterior.expectation(len, max_draws=0)
 
 
 def test_what_goes_wrong_in_the_function_says_on_which_path(posterior):
@@ -416,7 +414,7 @@ def test_values_of_different_shapes_come_as_a_list(caplog):
     with caplog.at_level(logging.WARNING, "anabranch"):
         assert len(posterior.stacking()) == 1
     assert "stacking leaves out 1 of 2 paths" in caplog.text
-    assert f"with a weight of {posterior.evidence.weights[1]:.3g} together" in caplog.text
+    assert f"with a total weight of {posterior.evidence.weights[1]:.3g}:" in caplog.text
 
 
 def test_predict_calls_the_function_with_or_without_a_generator(posterior):
@@ -563,8 +561,8 @@ def data_by_sequence():
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (without_data, r"the heaviest path \(.*\) has no observations\. Stacking compares"),
-        (data_by_sequence, r"has other observations from one execution to another\. Stacking compares"),
+        (without_data, r"the heaviest path \(.*\) has no observations\. Add observe"),
+        (data_by_sequence, r"has different observations in different executions\. Add observe"),
     ],
 )
 def test_stacking_needs_observations(program, message):

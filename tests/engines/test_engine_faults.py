@@ -109,7 +109,7 @@ class TestEvery:
         weights = (norm.cdf(levels + 1) - norm.cdf(levels)) * np.exp(-((1 - levels) ** 2) / 4)
         truth = weights @ ((levels + 1) / 2) / weights.sum()
         posterior = ab.infer(program, engine=ALL[name], budget=300)
-        mean, sd = posterior.expectation(lambda draw: draw["y"], most=100)
+        mean, sd = posterior.expectation(lambda draw: draw["y"], max_draws=100)
         assert abs(mean - truth) < 4 * sd < 1.5
 
     def test_vectors_whose_length_differs(self, name: str) -> None:
@@ -132,7 +132,7 @@ class TestEvery:
 
     def test_a_branch_on_many_reals_changes_the_form_of_the_program(self, name: str) -> None:
         posterior = ab.infer(positives, engine=ALL[name], budget=2_000)
-        mean, sd = posterior.expectation(lambda draw: float(draw["x0"] > 0), most=500)
+        mean, sd = posterior.expectation(lambda draw: float(draw["x0"] > 0), max_draws=500)
         weights = np.array([math.comb(8, k) * np.exp(-0.5 * (6 - k) ** 2) for k in range(9)])
         assert abs(mean - weights @ np.arange(9) / 8 / weights.sum()) < 4 * sd < 0.8
 

@@ -57,7 +57,7 @@ def check(posteriors: list[ab.Posterior], log_evidence: float, within: float) ->
 def check_probabilities(posterior: ab.Posterior, name: str, exact: dict[Any, float]) -> None:
     for value, probability in exact.items():
         if probability > 0.01:
-            mean, error = posterior.expectation(lambda draw, value=value: draw[name] == value, most=20_000)
+            mean, error = posterior.expectation(lambda draw, value=value: draw[name] == value, max_draws=20_000)
             assert abs(mean - probability) < 4 * error + 1e-3
             assert error < 0.05
 

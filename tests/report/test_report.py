@@ -3,12 +3,13 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import solved
-from anabranch import errors
+from anabranch import errors, report
 from anabranch.combine import Posterior, Solution
 from anabranch.combine.evidence import Evidence
 from anabranch.progress import Progress, Status
@@ -41,7 +42,7 @@ def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
     assert "The example ended." in text
     assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0." in text
     explored = Posterior(posterior.program, posterior.solutions, solved.run(prior_mass_found=0.99))
-    assert "seed 0; 0.99 of the prior explored." in repr(explored)
+    assert "seed 0; 99 % of the prior mass found." in repr(explored)
     assert "exact" in text
     assert "Warnings" not in text
 
@@ -49,8 +50,8 @@ def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
 def test_more_paths_than_fit_are_summed_up(posterior):
     many = [*posterior.solutions * 5, Solution(posterior.solutions[0].path, None)]
     text = repr(Posterior(posterior.program, many, solved.run()))
-    assert "and 6 more, weight" in text
-    assert "1 never given budget" in text
+    assert "and 6 more paths, with a total weight of " in text
+    assert "; 1 of them without an estimate" in text
 
 
 def test_html_is_escaped(posterior):
@@ -101,9 +102,9 @@ def test_the_remedy_for_draws_of_the_whole_program_is_another_engine(posterior):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"ess": 12.0}, "worth 12.0 independent ones"),
+        ({"ess": 12.0}, "effective sample size is 12.0"),
         ({"pareto_k": 0.83}, "Pareto k of its weights is 0.83"),
-        ({"r_hat": 1.2}, "R-hat of 1.200"),
+        ({"r_hat": 1.2}, "R-hat is 1.200"),
         ({"remarks": ("Seen twice.",)}, "Seen twice."),
     ],
 )
@@ -124,9 +125,9 @@ def test_warnings_about_the_whole_program(posterior):
     unsolved = [posterior.solutions[0], *(Solution(s.path, None) for s in posterior.solutions[1:])]
     run = solved.run(prior_mass_found=0.9, prior_mass_truncated=0.02)
     evidence, budget, unexplored = Posterior(posterior.program, unsolved, run).warnings
-    assert "error of the log evidence" in evidence
-    assert "2 paths were found and never given budget, with prior probability" in budget
-    assert "0.1 is on paths that were never found, 0.02 of it beyond max_sites" in unexplored
+    assert "log evidence has an error of" in evidence
+    assert "2 paths were found and never visited, with " in budget
+    assert "10 % of the prior mass is on paths that were not found, 2 % beyond max_sites" in unexplored
 
 
 def test_many_warnings_are_cut_in_the_text(posterior):
@@ -183,7 +184,18 @@ def test_the_live_display_shows_the_figures(capsys):
     assert capsys.readouterr().out == ""
 
 
+def printed_by(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
 def test_importing_the_library_imports_nothing_slow():
     slow = ("pandas", "matplotlib", "arviz", "rich", "xarray")
-    code = f"import sys, anabranch.combine, anabranch.report.progress; print([m for m in {slow} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert printed_by(f"import sys, anabranch; print([m for m in {slow} if m in sys.modules])") == "[]\n"
+
+
+def test_the_posterior_and_the_report_do_not_import_each_other():
+    """The display needs solutions and evidence, never the posterior; the posterior needs the display when printed."""
+    display = [f"anabranch.report.{name}" for name in ("summary", "plot", "arviz")]
+    assert printed_by(f"import sys, anabranch; print([m for m in {display} if m in sys.modules])") == "[]\n"
+    for file in Path(report.__file__).parent.glob("*.py"):
+        assert "posterior import" not in file.read_text(encoding="utf-8")

@@ -155,7 +155,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
     assert command.main([*arguments, "--runs", "2"]) == 0
     assert (runs / "0.json").stat().st_mtime_ns == first
     assert (runs / "1.json").exists()
-    assert "1 of 2 runs were made before" in capsys.readouterr().out
+    assert "1 of 2 runs have a record already" in capsys.readouterr().out
     assert "1,000" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -201,8 +201,8 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
             ["reproduce", "misspecified", "--methods", "is"],
             "misspecified has no method is; there are default, paper, rmh",
         ),
-        (["reproduce", "gmm", "--runs", "0"], "must be at least 1"),
-        (["reproduce", "gmm", "--runs", "abc"], "must be a whole number; got 'abc'"),
+        (["reproduce", "gmm", "--runs", "0"], "must be a whole number, at least 1; got '0'"),
+        (["reproduce", "gmm", "--runs", "abc"], "must be a whole number, at least 1; got 'abc'"),
         ([], "required"),
     ],
 )

@@ -35,14 +35,14 @@ def heavy_paths():
 def test_induction_refuses_other_data(monkeypatch, name):
     x, y = getattr(programs, name)(seed=7)
     monkeypatch.setattr(programs, name, lambda: (x, y))
-    with pytest.raises(ValueError, match=r"no longer those .* `python -m anabranch\.reproduce\.truth\.induction`"):
+    with pytest.raises(ValueError, match=r"not those of.* `python -m anabranch\.reproduce\.truth\.induction`"):
         induction_truth()
 
 
 def test_mixture_refuses_other_data(monkeypatch):
     y = programs.mixture_data()
     monkeypatch.setattr(programs, "mixture_data", lambda: y[1:])
-    with pytest.raises(ValueError, match=r"no longer those .* `python -m anabranch\.reproduce\.truth\.mixture`"):
+    with pytest.raises(ValueError, match=r"not those of.* `python -m anabranch\.reproduce\.truth\.mixture`"):
         mixture_truth(9.0)
 
 

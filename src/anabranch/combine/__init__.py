@@ -1,4 +1,4 @@
-"""Combine: join what is known of each path into one posterior."""
+"""Combine: one posterior from the estimates of all paths."""
 
 from anabranch.combine.draws import Draw, Draws
 from anabranch.combine.posterior import Posterior

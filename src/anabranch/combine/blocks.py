@@ -1,7 +1,7 @@
-"""Independent blocks of draws, and errors from them: for methods that sample the whole program, all paths at once.
+"""Independent blocks of draws, and errors from them: for engines that sample whole executions.
 
-A block is a chain, a run of SMC, or a single draw. Its draws may depend on each other, and on other paths' draws of the
-same block; blocks are independent. With path weights w_k and draws with weights v_ki that sum to one in each path, the
+A block is a chain, a run of SMC, or a single draw. Draws of one block may depend on each other, whatever their path;
+blocks are independent. With path weights w_k and draws with weights v_ki that sum to one in each path, the
 weights W_i = w_k v_ki of all draws sum to one. To first order the error of an estimate is that of Σ_i W_i g_i, with g_i
 the influence of a draw on it, centred so that Σ_i W_i g_i = 0. Over the B blocks (a ratio, with clusters)
 
@@ -24,14 +24,14 @@ __all__ = ["Blocks", "blocks_of", "standard_error"]
 
 @dataclass(frozen=True)
 class Blocks:
-    """How many blocks there are, and the block of each draw of each path, counted from zero."""
+    """The number of blocks, and the block of each draw of each path, counted from zero."""
 
     count: int
     of_draws: list[np.ndarray]
 
 
 def blocks_of(solutions: Sequence[Solution]) -> Blocks | None:
-    """The blocks of all draws; None where there are no draws, or where they have no blocks."""
+    """The blocks of all draws; None if there are no draws, or if they have no blocks."""
     labels = [solution.blocks for solution in solutions]
     known = [each for each in labels if each is not None]
     if len(known) < len(labels) or not any(map(len, known)):
@@ -41,5 +41,5 @@ def blocks_of(solutions: Sequence[Solution]) -> Blocks | None:
 
 
 def standard_error(squares: np.ndarray, count: int) -> np.ndarray:
-    """The error, given Σ_b S_b² and B; infinite for a single block, which says nothing about others."""
+    """The error, given Σ_b S_b² and B; infinite for a single block, which has no variance."""
     return np.sqrt(squares * (count / (count - 1))) if count > 1 else np.full(np.shape(squares), np.inf)

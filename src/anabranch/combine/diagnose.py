@@ -1,4 +1,4 @@
-"""What the user of a posterior should know: which path is in doubt, why, and what to do about it."""
+"""The warnings of a posterior: which diagnostics fail, on which paths, and the remedy."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from anabranch.conquer.estimate import FEWEST_DRAWS, LARGEST_PARETO_K
 
 __all__ = ["warnings_of"]
 
-MATTERS = 1e-3
-"""Weight of a path above which its diagnostics are worth a warning."""
-MOST_NAMED = 5
-"""Paths in doubt that are named."""
-LARGEST_R_HAT = 1.01
-LARGEST_ERROR = 0.1
-LARGEST_UNEXPLORED = 0.01
+MIN_WEIGHT = 1e-3
+"""Smallest posterior weight or prior mass that is worth a warning."""
+MAX_NAMED = 5
+"""Doubtful paths that are named."""
+MAX_R_HAT = 1.01
+MAX_ERROR = 0.1
+"""Largest error of the log evidence or of a path weight without a warning."""
+MAX_MASS_NOT_FOUND = 0.01
 
 
 def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> list[str]:
-    """Sentences that name the path and the remedy, those about the whole program first."""
+    """The warnings about the whole program, then those about single paths."""
     out = [*_of_program(solutions, evidence, run), *_of_doubt(solutions, evidence), *run.notes]
     for solution, weight in zip(solutions, evidence.weights, strict=True):
-        if weight > MATTERS:
+        if weight > MIN_WEIGHT:
             out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]
     return out
 
@@ -35,70 +36,68 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
     yield from _of_errors(solutions, evidence)
     without = [solution for solution in solutions if solution.estimate is None]
     yield from _of_unsolved([each for each in without if each.visits], "given up", "Choose another strategy for it")
-    never = [each for each in without if not each.visits]
-    yield from _of_unsolved(never, "found and never given budget", "Give the run more budget or time")
-    if run.prior_mass_found is not None and 1 - run.prior_mass_found > LARGEST_UNEXPLORED:
+    unvisited = [each for each in without if not each.visits]
+    yield from _of_unsolved(unvisited, "found and never visited", "Give the run more budget or time")
+    not_found = 0.0 if run.prior_mass_found is None else 1 - run.prior_mass_found
+    if not_found > MAX_MASS_NOT_FOUND:
         truncated = run.prior_mass_truncated
-        beyond = f", {truncated:.2g} of it beyond max_sites" if truncated > MATTERS else ""
+        beyond = f", {100 * truncated:.3g} % beyond max_sites" if truncated > MIN_WEIGHT else ""
         yield (
-            f"Prior probability {1 - run.prior_mass_found:.2g} is on paths that were never found{beyond}. Raise the "
-            "number of executions that explore."
+            f"{100 * not_found:.3g} % of the prior mass is on paths that were not found{beyond}. Raise the number of "
+            "prior executions, DCC(executions=...)."
         )
 
 
 def _of_doubt(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
-    """Of the paths that may have mass which no estimate shows, those that may have the most by name."""
+    """The paths that may have more mass than their estimate, those that may have the most first."""
     if evidence.log_evidence is None or not np.isfinite(evidence.log_evidence):
         return
     doubted = sorted((each for each in solutions if each.doubt), key=lambda each: -each.log_possible)
-    more = np.exp(np.minimum([each.log_possible - evidence.log_evidence for each in doubted], 700.0))
-    now = np.exp([each.log_evidence - evidence.log_evidence for each in doubted])
-    shares = more / (1 + np.maximum(more - now, 0.0))
-    matter = [
-        (each, share) for each, share, before in zip(doubted, shares, now, strict=True) if share - before > MATTERS
+    possible = np.exp(np.minimum([each.log_possible - evidence.log_evidence for each in doubted], 700.0))
+    weights = np.exp([each.log_evidence - evidence.log_evidence for each in doubted])
+    bounds = possible / (1 + np.maximum(possible - weights, 0.0))
+    named = [
+        (each, bound) for each, bound, now in zip(doubted, bounds, weights, strict=True) if bound - now > MIN_WEIGHT
     ]
-    for solution, share in matter[:MOST_NAMED]:
+    for solution, bound in named[:MAX_NAMED]:
         yield (
-            f"Path ({solution.path.description}) may have up to {share:.2g} of the posterior: {solution.doubt}. "
+            f"Path ({solution.path.description}) may have up to {bound:.2g} of the posterior mass: {solution.doubt}. "
             "Give the run more budget or time."
         )
-    if len(matter) > MOST_NAMED:
-        yield f"So may {len(matter) - MOST_NAMED} other paths."
+    if len(named) > MAX_NAMED:
+        yield f"{len(named) - MAX_NAMED} other paths may have more mass than their estimates, too."
 
 
 def _of_unsolved(solutions: Sequence[Solution], what: str, remedy: str) -> Iterator[str]:
     mass = sum(solution.path.prior_probability for solution in solutions)
-    if mass > MATTERS:
+    if mass > MIN_WEIGHT:
         paths = "1 path was" if len(solutions) == 1 else f"{len(solutions)} paths were"
-        yield f"{paths} {what}, with prior probability {mass:.2g} together. {remedy}."
+        yield f"{paths} {what}, with {100 * mass:.3g} % of the prior mass. {remedy}."
 
 
 def _of_errors(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
     blocks = blocks_of(solutions)
     if blocks is not None and blocks.count == 1:
-        yield "All draws come from one chain or run, so that their errors are not known. Run several."
+        yield "All draws come from one chain or run, so their errors cannot be estimated. Run several."
     elif evidence.log_evidence_sd is None:
         largest = np.max(evidence.weight_sds, initial=0.0)
-        if largest > LARGEST_ERROR:
-            yield f"The weights of paths have errors of up to {largest:.2g}. Give the run more budget."
-    elif evidence.log_evidence_sd > LARGEST_ERROR:
-        yield (
-            f"The error of the log evidence is {evidence.log_evidence_sd:.2g}, and the weights of paths are no better "
-            "known. Give the run more budget."
-        )
+        if largest > MAX_ERROR:
+            yield f"The path weights have errors of up to {largest:.2g}. Give the run more budget."
+    elif evidence.log_evidence_sd > MAX_ERROR:
+        yield f"The log evidence has an error of {evidence.log_evidence_sd:.2g}. Give the run more budget."
 
 
 def _of_path(solution: Solution) -> Iterator[str]:
     estimate = solution.estimate
     assert estimate is not None
     if not solution.is_exact and estimate.ess < FEWEST_DRAWS:
-        yield f"its draws are worth {estimate.ess:.1f} independent ones, too few. Give the run more budget."
+        yield f"its effective sample size is {estimate.ess:.1f}, too small. Give the run more budget."
     if estimate.pareto_k > LARGEST_PARETO_K:
         other = "another strategy for it" if estimate.blocks is None else "another engine"
         yield (
-            f"the Pareto k of its weights is {estimate.pareto_k:.2f}, so its error bar cannot be trusted. Raise the "
+            f"the Pareto k of its weights is {estimate.pareto_k:.2f}, so its error is not reliable. Raise the "
             f"budget, or choose {other}."
         )
-    if estimate.r_hat > LARGEST_R_HAT:
-        yield f"its chains disagree, with an R-hat of {estimate.r_hat:.3f}. Run them for longer."
+    if estimate.r_hat > MAX_R_HAT:
+        yield f"its chains disagree: R-hat is {estimate.r_hat:.3f}. Run them for longer."
     yield from estimate.remarks

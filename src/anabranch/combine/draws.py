@@ -1,12 +1,12 @@
 """Draws of a posterior: executions of the program by name.
 
-Draws are resampled systematically: with one uniform number u, draw i is the one in whose share of the joint weight
-w_k v_ki the position (u + i)/n falls, so a path gets n w_k draws, up to rounding, and a point of it n w_k v_ki.
+Draws come by systematic resampling with the joint weights w_k v_ki of path k and point i: a path gets n w_k draws, up
+to rounding, and a point of it n w_k v_ki.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,7 +21,12 @@ from anabranch.divide import Path
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Draw", "Draws", "Picked", "Rows", "checked_number", "gathered", "named_rows", "pick", "with_draws"]
+    from anabranch.combine.observed import ByName
+
+__all__ = [
+    "Draw", "Draws", "Picked", "Rows", "by_observation", "checked_number", "drawn_at", "draws_of", "gathered",
+    "named_rows", "pick", "with_draws",
+]  # fmt: skip
 
 
 # Executions of one path by name ---------------------------------------------------------------------------------------
@@ -114,12 +119,19 @@ class Draw(Mapping[str, Any]):
         return f"Draw({self.path!r}: {values})"
 
 
+def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
+    """The execution at each point, with the number of the point."""
+    for rows in named_rows(path, points):
+        for row, i in enumerate(rows.index):
+            yield int(i), rows.draw(row)
+
+
 # Resampling -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Picked:
-    """Draws of one path: their points, and their positions among all."""
+    """Draws of one path: their points, and their positions among the draws of all paths."""
 
     solution: Solution
     points: np.ndarray
@@ -127,7 +139,7 @@ class Picked:
 
 
 def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) -> list[Picked]:
-    """n equally weighted draws, in random order, as a group for each path that has some."""
+    """n equally weighted draws, in random order, grouped by path."""
     n, seed = checked_number(n, seed)
     rng = np.random.default_rng(seed)
     drawable = with_draws(solutions, weights)
@@ -145,9 +157,32 @@ def pick(solutions: Sequence[Solution], weights: np.ndarray, n: int, seed: int) 
     return out
 
 
+def draws_of(picked: Sequence[Picked], n: int) -> Draws:
+    """The executions at n picked points, in the order of their positions."""
+    out: list[Any] = [None] * n
+    for each in picked:
+        for i, draw in drawn_at(each.solution.path, each.points):
+            out[each.positions[i]] = draw
+    return Draws(out)
+
+
+def by_observation(
+    picked: Sequence[Picked], n: int, compute: Callable[[Path, np.ndarray], list[ByName]]
+) -> dict[str, Any]:
+    """An array for each observation with the value of `compute` at n picked points, as `gathered` joins them."""
+    out: dict[str, list[Any]] = {}
+    for each in picked:
+        for part in compute(each.solution.path, each.points):
+            for name, values in part.values.items():
+                column = out.setdefault(name, [None] * n)
+                for position, value in zip(each.positions[part.index], values, strict=True):
+                    column[position] = value
+    return {name: gathered(column) for name, column in out.items()}
+
+
 def with_draws(solutions: Sequence[Solution], weights: np.ndarray) -> list[tuple[Solution, float]]:
-    """The solutions that a draw can come from, each with its weight; there must be one."""
-    # An engine may give a path a weight and have kept no draw of it.
+    """The solutions with a positive weight and draws, each with its weight; raises `NoDraws` if there are none."""
+    # An engine may give a path a weight and keep no draw of it.
     out = [(solution, w) for solution, w in zip(solutions, weights, strict=True) if w > 0 and len(solution.points)]
     if not out:
         raise errors.NoDraws(
@@ -158,12 +193,12 @@ def with_draws(solutions: Sequence[Solution], weights: np.ndarray) -> list[tuple
 
 
 def checked_number(n: int, seed: int) -> tuple[int, int]:
-    """A number of draws, and a seed, that are some."""
+    """The number of draws and the seed, or `BadSetting`."""
     return settings.whole(1)("n", n), settings.seed()("seed", seed)
 
 
 def gathered(values: Sequence[Any]) -> Any:
-    """One array for all draws; masked where a draw has None; a list where the shapes differ."""
+    """One array for all draws, masked where a value is None; a list if the shapes differ."""
     present = [np.asarray(value) for value in values if value is not None]
     if len({value.shape for value in present}) != 1 or any(value.dtype == object for value in present):
         return list(values)
@@ -177,19 +212,16 @@ def gathered(values: Sequence[Any]) -> Any:
 class Draws(Sequence[Draw]):
     """Equally weighted executions, in random order.
 
-    `draws[3]` is one of them, `draws["mu"]` the value of a site or deterministic in all: an array with the draws as its
-    first axis, masked where a draw lacks the name, and a list (with None there) where the shapes differ.
+    `draws[3]` is one execution. `draws["mu"]` is a site or deterministic in all of them: an array with the draws as its
+    first axis, masked where a draw lacks the name, or a list (with None there) if the shapes differ.
 
     Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> def coin(heads):
-        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
-        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
-        ...     ab.observe("heads", dist.Binomial(10, p), heads)
-        >>> draws = ab.infer(coin, 9).draws(1000, seed=1)
-        >>> draws.names
-        ['fair', 'p']
-        >>> bool((draws["p"].mask == (draws["fair"] == 1)).all())
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> draws = ab.infer(programs.branching, 2.0).draws(1000, seed=1)
+        >>> sorted(draws.names)
+        ['z0', 'z1', 'z2', 'z3']
+        >>> bool((draws["z1"].mask == (draws["z0"] >= 0)).all())
         True
     """
 
@@ -226,12 +258,12 @@ class Draws(Sequence[Draw]):
 
     @property
     def results(self) -> list[Any]:
-        """What the program returned in each draw."""
+        """The program's return value in each draw."""
         return [draw.result for draw in self._draws]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each draw, a column for each number: `mu[0]` is the first of a vector, NaN what is absent."""
-        # Imported where it is used, as are rich, matplotlib and ArviZ: they take longer than all else together.
+        """A row for each draw, a column for each number: `mu[0]` is the first of a vector; NaN where it is absent."""
+        # Imported where they are used: pandas, rich, matplotlib and ArviZ take longer than the rest of the library.
         import pandas as pd
 
         return pd.DataFrame([{"path": draw.path, **_columns(draw)} for draw in self._draws])

@@ -1,4 +1,4 @@
-"""The posterior of a program, joined from its paths (paper, section 4.3), and the questions that users ask of it."""
+"""The posterior of a program, combined from its paths (paper, section 4.3), and the questions that users ask of it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, checked_number, gathered, named_rows, pick, with_draws
+from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide.recording import Program
-from anabranch.report.summary import html_summary, text_summary
 from anabranch.settings import function, whole
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from anabranch.report.summary import Summary
+
 __all__ = ["Posterior"]
 
 _OF_DRAW = function("of a draw")
+_DIAGNOSTICS = ("log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat")
 
 
 class Posterior:
-    """What is known of a program given its data.
+    """The posterior of a program given its data.
 
     Attributes:
         program: the program with its arguments.
-        solutions: the paths with what inference gave for each, the heaviest first; those without an estimate last.
-        run: how the run went.
-        given_evidence: the evidence and the weights of the paths as a method that samples the whole program gave them,
-            in the order of `solutions`; None where they are joined from the paths.
+        solutions: the paths with their estimates, the heaviest first; paths without an estimate come last.
+        run: why the run stopped, and what it cost.
+        given_evidence: the evidence and the path weights that an engine estimated from whole executions, in the order
+            of `solutions`; None if they are sums over the paths.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -59,7 +61,7 @@ class Posterior:
     def __init__(
         self, program: Program, solutions: Sequence[Solution], run: Run, evidence: Evidence | None = None
     ) -> None:
-        """Join the paths; `evidence`, in the order of these solutions, takes the place of joining theirs."""
+        """Combine the paths; `evidence`, in the order of these solutions, replaces the sum over the paths."""
         self.program, self.run = program, run
         order = sorted(range(len(solutions)), key=lambda k: _rank(solutions[k]))
         self.solutions = tuple(solutions[k] for k in order)
@@ -67,47 +69,46 @@ class Posterior:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """The evidence and the weights of the paths, as arrays in the order of `solutions`."""
+        """The evidence and the path weights, as arrays in the order of `solutions`."""
         return join(self.solutions, self.run.prior_mass_found) if self.given_evidence is None else self.given_evidence
 
     @property
     def log_evidence(self) -> float | None:
-        """log Z, the log of the marginal likelihood of the data; None from an engine without it, such as MCMC."""
+        """log Z, the log marginal likelihood of the data; None if the engine does not estimate it, as MCMC does not."""
         return self.evidence.log_evidence
 
     @property
     def log_evidence_sd(self) -> float | None:
-        """The standard error of `log_evidence`; None from an engine without it, such as MCMC.
+        """The standard error of `log_evidence`; None if the engine does not estimate it.
 
-        Where paths are solved one by one, it joins their Monte Carlo errors with a term for what was never found or
-        never solved, as if that were as likely as the rest.
+        DCC adds to the Monte Carlo errors of the paths a term for the prior mass that was not found or not visited.
         """
         return self.evidence.log_evidence_sd
 
     @property
     def paths(self) -> pd.DataFrame:
-        """A row for each path, the heaviest first; NaN where a path was never given budget, or has no evidence."""
+        """A row for each path, the heaviest first; NaN where a path has no estimate, or the engine no evidence."""
         import pandas as pd
 
         rows = zip(self.solutions, self.evidence.weights, self.evidence.weight_sds, strict=True)
         frame = pd.DataFrame([_row(solution, float(weight), float(sd)) for solution, weight, sd in rows])
         if self.log_evidence is None:
-            frame[["log_evidence", "log_evidence_sd"]] = np.nan  # a share of the posterior is no evidence
+            frame[["log_evidence", "log_evidence_sd"]] = np.nan  # the engine estimated path weights alone
         return frame
 
     @property
     def history(self) -> pd.DataFrame:
-        """What the run did when: a row for each visit of a path, with what was known of the evidence by then.
+        """A row for each visit of a path, in the order of the run.
 
-        Columns: `evaluations` of the whole run by then, `log_evidence`, and, where the row is about a visit, the
-        `path`, the `chain` that was there (of engines that run chains, of which some steps are noted), the evaluations
-        `spent` on the path by then, and `path_log_evidence`. What was not known is NaN or None.
+        Columns: `evaluations` of the whole run so far and `log_evidence` at that time; for a visit also the `path`, the
+        `chain` (of engines that run chains, which record some of their steps), the evaluations `spent` on the path so
+        far, and `path_log_evidence`. Missing values are NaN or None.
         """
         return self.run.history.frame()
 
     @property
     def warnings(self) -> list[str]:
-        """What is in doubt, in sentences that name the path and the remedy."""
+        """The failed diagnostics, as sentences that name the path and the remedy."""
         return diagnose.warnings_of(self.solutions, self.evidence, self.run)
 
     # Questions --------------------------------------------------------------------------------------------------
@@ -115,40 +116,33 @@ class Posterior:
     def probability(self, name: str) -> dict[Any, float]:
         """The posterior probability of each value of a discrete site or deterministic, the most probable first.
 
-        Over all executions: the probability of None is that of not having the name. A deterministic counts as discrete
-        on a path where it is whole numbers, booleans, or the same at every draw. A vector is a tuple.
+        The value None stands for executions without the name. A deterministic is discrete on a path where its values
+        are whole numbers, booleans, or the same at every draw. A vector is a tuple.
         """
         self._check_draws()
         return probability.probability(self.solutions, self.evidence.weights, name)
 
-    def expectation(self, f: Callable[[Draw], Any], *, most: int = 4000) -> tuple[Any, Any]:
+    def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
         """The posterior mean of a function of a draw, and its Monte Carlo error.
 
-        f is given a `Draw` and returns a number or an array. Draws that lack a name which f asks for are left out, and
-        the weights of the others normalised: the mean is conditional on having it. f is called at most `most` times for
-        a path, on draws resampled if there are more, which the error accounts for. It is infinite where all draws come
-        from one chain or run.
+        f takes a `Draw` and returns a number or an array. The mean is conditional on the names that f reads: draws
+        without one of them are left out. A path with more than `max_draws` draws is resampled to that many, and the
+        error includes the resampling. The error is infinite if all draws come from one chain or run.
         """
         _OF_DRAW("f", f)
-        most = whole(1)("most", most)
+        max_draws = whole(1)("max_draws", max_draws)
         self._check_draws()
-        return expectation.expectation(self.solutions, self.evidence.weights, f, most)
+        return expectation.expectation(self.solutions, self.evidence.weights, f, max_draws)
 
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""
         n, seed = checked_number(n, seed)
-        out: list[Any] = [None] * n
-        for picked in pick(self.solutions, self.evidence.weights, n, seed):
-            for rows in named_rows(picked.solution.path, picked.points):
-                for row, position in enumerate(picked.positions[rows.index]):
-                    out[position] = rows.draw(row)
-        return Draws(out)
+        return draws_of(pick(self.solutions, self.evidence.weights, n, seed), n)
 
     def predict(self, f: Callable[..., Any], n: int = 1000, seed: int = 0) -> Any:
-        """f(draw), or f(draw, rng) with a NumPy generator, for each of n draws: one array, or a list if they differ.
+        """f(draw), or f(draw, rng) with a NumPy generator, at n draws: an array, or a list if the shapes differ.
 
-        With the distributions of NumPy this is posterior prediction:
-        `posterior.predict(lambda draw, rng: rng.normal(draw["mu"], 1.0))`.
+        Posterior prediction: `posterior.predict(lambda draw, rng: rng.normal(draw["mu"], 1.0))`.
         """
         _OF_DRAW("f", f)
         n, seed = checked_number(n, seed)
@@ -157,78 +151,60 @@ class Posterior:
         return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
 
     def replicate(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
-        """New data from the program by name, one for each of n draws: each observation drawn from its distribution.
+        """Replicated data by the name of the observation: one draw from its distribution at each of n draws.
 
-        An array with the draws as its first axis; masked where an execution lacks the observation, and a list where the
-        shapes differ. The distribution is that of the execution: data that a program computes with stays as observed.
+        Each is an array with the draws as its first axis, masked where an execution lacks the observation, or a list
+        if the shapes differ. Data that the program computes with stay as observed.
         """
         n, seed = checked_number(n, seed)
         rng = np.random.default_rng([seed, 2])
-        return self._by_observation(n, seed, lambda path, points: observed.replicates(path, points, rng))
+        picked = pick(self.solutions, self.evidence.weights, n, seed)
+        return by_observation(picked, n, lambda path, points: observed.replicates(path, points, rng))
 
     def log_likelihood(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
-        """The log density of each part of each observation, and of each factor, at n draws, as `replicate` has them."""
-        return self._by_observation(*checked_number(n, seed), observed.log_likelihoods)
-
-    def _by_observation(self, n: int, seed: int, compute: Callable[..., list[observed.ByName]]) -> dict[str, Any]:
-        out: dict[str, list[Any]] = {}
-        for picked in pick(self.solutions, self.evidence.weights, n, seed):
-            for part in compute(picked.solution.path, picked.points):
-                for name, values in part.values.items():
-                    column = out.setdefault(name, [None] * n)
-                    for position, value in zip(picked.positions[part.index], values, strict=True):
-                        column[position] = value
-        return {name: gathered(column) for name, column in out.items()}
+        """The log density of each part of each observation, and of each factor, at n draws; shapes as `replicate`."""
+        n, seed = checked_number(n, seed)
+        return by_observation(pick(self.solutions, self.evidence.weights, n, seed), n, observed.log_likelihoods)
 
     def stacking(self, paths: int = 20) -> pd.DataFrame:
-        """Weights of paths by how well they predict each part of the data from the rest (Yao et al., 2018).
+        """Stacking weights of the heaviest paths, by leave-one-out prediction (Yao et al., 2018).
 
-        Of the heaviest paths, those with the same observations as the first: the others are left out, and a warning
-        is logged with how many they are and their weight. `elpd` is the expected log predictive density by PSIS-LOO,
-        and `pareto_k`, the largest of its ratios, should be below 0.7. Where it is not, a warning is logged, too; it is
-        NaN where the draws are too few, or too many of them alike (a discrete site), for a tail.
+        Paths with other observations than the heaviest one are left out, with a warning in the log. `elpd` is the
+        expected log predictive density by PSIS-LOO. `pareto_k`, the largest over the observations, should be below 0.7;
+        else a warning is logged. It is NaN if the draws have no tail: too few, or too many alike (a discrete site).
         """
         import pandas as pd
 
         paths = whole(1)("paths", paths)
         self._check_draws()
         heaviest = zip(self.solutions[:paths], self.evidence.weights[:paths], strict=True)
-        stacked = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
-        rows = [
-            {
-                "path": each.solution.path.description,
-                "stacking_weight": each.stacking_weight,
-                "weight": each.weight,
-                "elpd": each.elpd,
-                "pareto_k": each.pareto_k,
-            }
-            for each in stacked
-        ]
+        rows = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
         return pd.DataFrame(rows).sort_values("stacking_weight", ascending=False, ignore_index=True)
 
-    # Elsewhere --------------------------------------------------------------------------------------------------
+    # Display and storage ----------------------------------------------------------------------------------------
 
     def to_arviz(self, path: str | None = None, n: int = 1000, seed: int = 0) -> Any:
-        """Draws of one path for ArviZ, with their log likelihood: of the heaviest, or of that with this description."""
+        """n draws of one path for ArviZ with their log likelihood: the heaviest, or the one with this description."""
         from anabranch.report.arviz import to_arviz
 
-        return to_arviz(self, self.solution(path), n, seed)
+        return to_arviz(self.program.name, self.solution(path), n, seed)
 
     def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
-        """A picture of the heaviest paths (weight, evidence if there is, evaluations), written to `file` if given.
+        """A figure of the heaviest paths (weight, evidence, evaluations), also written to `file`.
 
-        Below them are marginals of one path: the heaviest, or that with this description.
+        Below are marginals of one path: the heaviest, or the one with this description.
         """
         from anabranch.report.plot import plot
 
-        return plot(self, self.solution(path), file)
+        evaluations = self.run.evaluations
+        return plot(self.program.name, self.solutions, self.evidence, evaluations, self.solution(path), file)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write everything to a folder, for `anabranch.load`; what was saved there before is replaced."""
+        """Write the posterior to a folder, for `anabranch.load`; a posterior saved there before is replaced."""
         saving.save(self, folder)
 
     def solution(self, path: str | None = None) -> Solution:
-        """The heaviest path, or that with this description, with its estimate; it must have draws."""
+        """The heaviest path that has draws, or the one with this description, with its estimate."""
         self._check_draws()
         for solution in self.solutions:
             if path in (None, solution.path.description) and len(solution.points):
@@ -239,11 +215,16 @@ class Posterior:
     def _check_draws(self) -> None:
         with_draws(self.solutions, self.evidence.weights)
 
+    def _summary(self) -> Summary:
+        from anabranch.report.summary import summary
+
+        return summary(self.program.name, self.solutions, self.evidence, self.run, self.warnings)
+
     def __repr__(self) -> str:
-        return text_summary(self)
+        return self._summary().text()
 
     def _repr_html_(self) -> str:
-        return html_summary(self)
+        return self._summary().html()
 
 
 def _rank(solution: Solution) -> tuple[bool, float, float]:
@@ -252,16 +233,11 @@ def _rank(solution: Solution) -> tuple[bool, float, float]:
 
 def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
     path, estimate = solution.path, solution.estimate
-    unknown = estimate is None
     return {
         "path": path.description,
-        "weight": np.nan if unknown else weight,
-        "weight_sd": np.nan if unknown else weight_sd,
-        "log_evidence": np.nan if estimate is None else estimate.log_evidence,
-        "log_evidence_sd": np.nan if estimate is None else estimate.log_evidence_sd,
-        "ess": np.nan if estimate is None else estimate.ess,
-        "pareto_k": np.nan if estimate is None else estimate.pareto_k,
-        "r_hat": np.nan if estimate is None else estimate.r_hat,
+        "weight": np.nan if estimate is None else weight,
+        "weight_sd": np.nan if estimate is None else weight_sd,
+        **{name: np.nan if estimate is None else getattr(estimate, name) for name in _DIAGNOSTICS},
         "dim": path.dim,
         "evaluations": 0 if estimate is None else estimate.evaluations,
         "visits": solution.visits,
@@ -271,10 +247,10 @@ def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
 
 
 def _takes_two(f: Callable[..., Any]) -> bool:
-    """Whether a function asks for a second argument; one that has a default for it does not."""
+    """True if the function has a second positional argument without a default."""
     try:
         parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):  # some functions written in C do not say
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in positional and p.default is p.empty for p in parameters) > 1

@@ -14,11 +14,15 @@ from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 from anabranch.divide.interpret import Execution
 
-__all__ = ["all_names", "names_of", "probability", "unknown"]
+__all__ = ["listed_names", "names_of", "probability", "unknown"]
+
+
+MAX_NAMES = 20
+"""Names that a message lists."""
 
 
 def probability(solutions: Sequence[Solution], weights: np.ndarray, name: str) -> dict[Any, float]:
-    """The probability of each value, the most probable first; that of None is the share of executions without it."""
+    """The probability of each value, the most probable first; None stands for executions without the name."""
     if not any(name in names_of(solution.path) for solution in solutions):
         raise unknown(name, solutions)
     totals: dict[Any, float] = {}
@@ -34,21 +38,24 @@ def names_of(path: Path) -> list[str]:
     return list(dict.fromkeys([*path.addresses, *(name for r in recordings for name in r.deterministics)]))
 
 
-def all_names(solutions: Sequence[Solution]) -> list[str]:
-    """The sites and deterministics of all paths."""
-    return sorted({name for solution in solutions for name in names_of(solution.path)})
+def listed_names(solutions: Sequence[Solution]) -> str:
+    """The sites and deterministics of all paths, for a message."""
+    return ", ".join(_all_names(solutions)[:MAX_NAMES])
 
 
 def unknown(name: str, solutions: Sequence[Solution]) -> errors.UnknownName:
-    """The error for a name that no path has, with those that look like it."""
-    names = all_names(solutions)
-    near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {', '.join(names[:20])}"
+    """The error for a name that no path has, with similar names."""
+    near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
     return errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
 
 
+def _all_names(solutions: Sequence[Solution]) -> list[str]:
+    return sorted({name for solution in solutions for name in names_of(solution.path)})
+
+
 def _shares(solution: Solution, name: str) -> Iterator[tuple[Any, float]]:
-    """The values that the name has in a path, each with its share of the path."""
+    """The values of the name on a path, each with its share of the path's weight."""
     path = solution.path
     site = next((site for site in path.sites if site.name == name), None)
     if site is not None and not site.discrete:
@@ -90,6 +97,6 @@ def _key(value: np.ndarray) -> Any:
 
 def _not_discrete(name: str, path: Path) -> errors.NotDiscrete:
     return errors.NotDiscrete(
-        f"{name!r} takes real values on the path ({path.description}): no single one has a probability",
+        f"{name!r} takes real values on the path ({path.description}): a single value has no probability",
         remedy=f"Use expectation(lambda draw: draw[{name!r}] > 0) for that of a range, or draws(n)[{name!r}]",
     )

@@ -6,7 +6,7 @@ The density of one observation given the others is
     p(y_i | y_−i) ≈ Σ_s r_is p(y_i | θ_s) / Σ_s r_is,    r_is = v_s / p(y_i | θ_s),
 
 over draws θ_s of the posterior with weights v_s. The largest of the ratios r_is are replaced by the quantiles of a
-generalised Pareto distribution fitted to them, and none is let beyond the largest there was.
+generalised Pareto distribution fitted to them, truncated at the largest ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def leave_one_out(log_weights: np.ndarray, log_likelihood: np.ndarray) -> tuple[
 
 
 def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
-    """The log ratios with their tail smoothed, and the Pareto k of the tail; NaN where there is no tail to fit."""
+    """The log ratios with their tail smoothed, and its Pareto k; NaN if there are too few ratios to fit a tail."""
     size = tail_size(len(log_ratios))
     order = np.argsort(log_ratios)
     top = log_ratios[order[-1]]
@@ -40,7 +40,7 @@ def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
     cutoff = np.exp(log_ratios[order[-size - 1]] - top)
     exceedances = np.exp(log_ratios[tail] - top) - cutoff
     if exceedances[0] <= 0 or exceedances[-1] <= 1e-12:
-        return log_ratios, np.nan  # many are the same: no tail
+        return log_ratios, np.nan  # too many equal ratios for a tail
     k, scale = generalised_pareto(exceedances)
     probabilities = (np.arange(size) + 0.5) / size
     quantiles = -scale * boxcox1p(-probabilities, -k)

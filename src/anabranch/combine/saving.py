@@ -1,11 +1,11 @@
 """Saving a posterior to a folder, and loading it again.
 
     posterior.json   the version of the format, the run, the evidence if it was given, and the numbers of each path
-    draws.npz        the draws of each path, their weights, and their blocks if they have some
-    program.pkl      the program with its data, and the decisions that lead to each path
+    draws.npz        the draws of each path, their weights and their blocks
+    program.pkl      the program with its data, and the decisions of each path
 
-The folder is written under another name and renamed when it is complete. A path of a loaded posterior is rebuilt, by
-running the program along its decisions, when something is asked of it that the folder does not hold.
+The folder is written under another name and renamed when complete. A path of a loaded posterior is rebuilt, by running
+the program with its decisions, when a question needs more than the folder holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path as File
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 3
-"""Raised when what is written changes."""
+FORMAT = 4
+"""The version of the files, increased when they change."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
 _VISITS = ("visits", "first_visit", "log_possible", "doubt")
 _FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
@@ -47,7 +47,7 @@ _ARRAYS = ("points", "log_weights", "blocks")
 
 
 class SavedPath:
-    """A path as it was saved: some facts about it, and the way to rebuild it for everything else."""
+    """A saved path: some of its attributes; it is rebuilt for the others."""
 
     def __init__(self, program: Program, ends: Sequence[Any], facts: dict[str, Any]) -> None:
         self.program, self.plain_ends = program, ends
@@ -58,7 +58,7 @@ class SavedPath:
         return rebuild(self.program, self.plain_ends)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "plain_ends" not in vars(self):  # asked by pickle and copy
+        if name.startswith("__") or "plain_ends" not in vars(self):  # pickle and copy ask for these
             raise AttributeError(name)
         return getattr(self._rebuilt, name)
 
@@ -66,13 +66,11 @@ class SavedPath:
         return f"SavedPath({vars(self).get('description')!r})"
 
 
-# Saving ---------------------------------------------------------------------------------------------------------------
-
-
 def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
-    """Write a posterior to a folder, in place of one that was saved there before."""
+    """Write a posterior to a folder, and replace one that was saved there before."""
     target = File(folder)
-    if target.exists() and not (target / NUMBERS).is_file() and not _is_empty(target):
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not (target / NUMBERS).is_file() and not is_empty:
         raise FileExistsError(f"{target} exists and holds no posterior: choose another folder, or remove it")
     target.parent.mkdir(parents=True, exist_ok=True)
     made = File(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -86,7 +84,7 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
 
 
 def _replace(target: File, made: File) -> None:
-    """Put a folder in the place of another, which comes back if that fails."""
+    """Rename a folder to the target; a folder there before comes back if that fails."""
     if not target.exists():
         made.rename(target)
         return
@@ -97,10 +95,6 @@ def _replace(target: File, made: File) -> None:
         old.rename(target)
         raise
     shutil.rmtree(old)
-
-
-def _is_empty(target: File) -> bool:
-    return target.is_dir() and not any(target.iterdir())
 
 
 def _write(posterior: Posterior, folder: File) -> None:
@@ -114,7 +108,7 @@ def _write(posterior: Posterior, folder: File) -> None:
     numbers = {
         "format": FORMAT,
         "run": asdict(posterior.run),
-        "evidence": _evidence_numbers(posterior.given_evidence),
+        "evidence": _fields(posterior.given_evidence, [each.name for each in fields(Evidence)]),
         "paths": [_numbers(solution) for solution in solutions],
     }
     (folder / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
@@ -124,27 +118,18 @@ def _write(posterior: Posterior, folder: File) -> None:
     (folder / PROGRAM).write_bytes(cloudpickle.dumps((posterior.program, ends)))
 
 
-def _evidence_numbers(evidence: Evidence | None) -> dict[str, Any] | None:
-    if evidence is None:
-        return None
-    return {field.name: _plain(getattr(evidence, field.name)) for field in fields(Evidence)}
-
-
 def _numbers(solution: Solution) -> dict[str, Any]:
     path = {name: getattr(solution.path, name) for name in _FACTS}
-    facts = {"path": path, **{name: _plain(getattr(solution, name)) for name in _VISITS}}
-    if solution.estimate is None:
-        return {**facts, "estimate": None}
-    names = [field.name for field in fields(Estimate) if field.name not in _ARRAYS]
-    estimate = {name: _plain(getattr(solution.estimate, name)) for name in names}
-    return {**facts, "estimate": estimate}
+    estimate = _fields(solution.estimate, [each.name for each in fields(Estimate) if each.name not in _ARRAYS])
+    return {"path": path, **(_fields(solution, _VISITS) or {}), "estimate": estimate}
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-# Loading --------------------------------------------------------------------------------------------------------------
+def _fields(value: Any, names: Iterable[str]) -> dict[str, Any] | None:
+    """The attributes as plain numbers and lists; None if there is no value."""
+    if value is None:
+        return None
+    found = {name: getattr(value, name) for name in names}
+    return {name: v.tolist() if isinstance(v, np.generic | np.ndarray) else v for name, v in found.items()}
 
 
 def load(folder: str | os.PathLike[str]) -> Posterior:
@@ -164,18 +149,22 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
     source = File(folder)
     try:
         numbers = json.loads((source / NUMBERS).read_text(encoding="utf-8"))
-        _check_format(numbers["format"], source)
+        if (version := numbers["format"]) != FORMAT:
+            raise errors.CannotLoad(
+                f"the posterior in {source} has format {version}, and this version of Anabranch reads format {FORMAT}",
+                remedy="Upgrade Anabranch" if version > FORMAT else "Run the inference again",
+            )
         with (source / DRAWS).open("rb") as file, np.load(file) as kept:
             arrays = dict(kept)
         program, ends = cloudpickle.loads((source / PROGRAM).read_bytes())
         rows = zip(range(len(ends)), numbers["paths"], ends, strict=True)
         solutions = [_solution(k, saved, program, each, arrays) for k, saved, each in rows]
-        run = _run(numbers["run"])
-        evidence = _evidence(numbers.get("evidence"))
+        run = _run(**numbers["run"])
+        evidence = None if numbers["evidence"] is None else _evidence(**numbers["evidence"])
     except FileNotFoundError as error:
         raise errors.CannotLoad(
             f"{source} holds no saved posterior: {File(error.filename).name} is missing",
-            remedy="Give the folder that was given to save",
+            remedy="Give the folder that was passed to save",
         ) from error
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, cloudpickle.pickle.PickleError) as error:
         raise errors.CannotLoad(
@@ -184,32 +173,21 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
     return Posterior(program, solutions, run, evidence)
 
 
-def _check_format(version: int, source: File) -> None:
-    if version > FORMAT:
-        raise errors.CannotLoad(
-            f"the posterior in {source} has format {version}, and this version of Anabranch reads up to {FORMAT}",
-            remedy="Upgrade Anabranch",
-        )
+def _run(notes: list[str], history: dict[str, Any], **saved: Any) -> Run:
+    return Run(notes=tuple(notes), history=History(**history), **saved)
 
 
-def _run(saved: dict[str, Any]) -> Run:
-    history = History(**saved.get("history", {}))  # which folders of older versions lack
-    return Run(**{**saved, "notes": tuple(saved["notes"]), "history": history})
-
-
-def _evidence(saved: dict[str, Any] | None) -> Evidence | None:
-    if saved is None:
-        return None
-    return Evidence(**{**saved, "weights": np.array(saved["weights"]), "weight_sds": np.array(saved["weight_sds"])})
+def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Evidence:
+    return Evidence(weights=np.array(weights), weight_sds=np.array(weight_sds), **saved)
 
 
 def _solution(
     k: int, saved: dict[str, Any], program: Program, ends: Sequence[Any], arrays: dict[str, np.ndarray]
 ) -> Solution:
     path = cast(Path, SavedPath(program, ends, saved["path"]))
-    if saved["estimate"] is None:
-        return Solution(path, None, **{name: saved[name] for name in _VISITS})
-    parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in _ARRAYS if name != "blocks"}
-    parts["blocks"] = arrays.get(f"blocks{k}")
-    parts |= {**saved["estimate"], "remarks": tuple(saved["estimate"]["remarks"])}
-    return Solution(path, Estimate(**parts), **{name: saved[name] for name in _VISITS})
+    estimate = None
+    if saved["estimate"] is not None:
+        parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in ("points", "log_weights")}
+        parts |= {"blocks": arrays.get(f"blocks{k}"), **saved["estimate"]}
+        estimate = Estimate(**{**parts, "remarks": tuple(parts["remarks"])})
+    return Solution(path, estimate, **{name: saved[name] for name in _VISITS})

@@ -1,15 +1,10 @@
-"""The programs of the paper, written as a user would write them, with data made at a fixed seed."""
+"""The programs of the paper, with data drawn at a fixed seed."""
 
 from anabranch.programs.branching import branching
 from anabranch.programs.induction import function_induction, function_induction_data, function_induction_test_data
 from anabranch.programs.mixture import misspecified_mixture, mixture, mixture_data
 
 __all__ = [
-    "branching",
-    "function_induction",
-    "function_induction_data",
-    "function_induction_test_data",
-    "misspecified_mixture",
-    "mixture",
-    "mixture_data",
-]
+    "branching", "function_induction", "function_induction_data", "function_induction_test_data",
+    "misspecified_mixture", "mixture", "mixture_data",
+]  # fmt: skip

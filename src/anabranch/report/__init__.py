@@ -1,1 +1,1 @@
-"""Report: a posterior as text, picture and data for other tools, and what a run shows while it goes."""
+"""Report: a posterior as text, HTML, figure and ArviZ data; the progress of a run."""

@@ -1,16 +1,19 @@
-"""A posterior as one picture: how probable the paths are, their evidence, and marginals of one of them."""
+"""A posterior as one figure: the weights and the evidence of the heaviest paths, and marginals of one of them."""
 
 from __future__ import annotations
 
 import os
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Solution
-from anabranch.report.summary import evidence_in_words
+from anabranch.report.palette import BLUE, GREY, ORANGE
+from anabranch.report.summary import MAX_PATHS, evidence_in_words
 from anabranch.report.table import with_error
 from anabranch.report.words import shortened, without_repeats
 
@@ -18,58 +21,60 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from anabranch.combine.posterior import Posterior
-
 __all__ = ["plot"]
 
-MOST_PATHS = 10
-MOST_MARGINALS = 4
-LONGEST_LINE, LONGEST_DECISION = 38, 30
-WIDE = 50.0
-"""Nats between the paths from which on those near the best would fall on one spot, and the scale is logarithmic."""
-SHOWN = 0.999
-"""The share of a marginal that its histogram spans; a few draws of small weight may lie far away."""
-# Of the palette by Okabe and Ito, which people with any kind of colour vision can tell apart.
-BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7F7F7F"
+MAX_MARGINALS = 4
+MAX_LINE, MAX_DECISION = 38, 30
+"""Characters in a line of a path's label, and in one decision of it."""
+MAX_LINEAR_RANGE = 50.0
+"""The range of log evidences, in nats, above which their axis is logarithmic."""
+SHOWN_MASS = 0.999
+"""The posterior mass that the histogram of a marginal spans; a few draws of small weight may lie far away."""
 
 
-def plot(posterior: Posterior, solution: Solution, file: str | os.PathLike[str] | None) -> Figure:
-    """The figure; needs no display. Marginals are of the continuous sites of the solution's path."""
+def plot(
+    name: str,
+    solutions: Sequence[Solution],
+    evidence: Evidence,
+    evaluations: int,
+    chosen: Solution,
+    file: str | os.PathLike[str] | None,
+) -> Figure:
+    """The figure, with the marginals of the continuous sites of the chosen path; needs no display.
+
+    Solutions and evidence are in the same order, and `evaluations` are those of the whole run.
+    """
     # The object itself, not pyplot: that would choose a backend and keep the figure alive.
     from matplotlib.figure import Figure
 
-    marginals = _marginals(solution)
-    shown = [s for s in posterior.solutions[:MOST_PATHS] if s.estimate is not None]
+    marginals = _marginals(chosen)
+    shown = [s for s in solutions[:MAX_PATHS] if s.estimate is not None]
     height = 1 + 0.4 * len(shown)
     figure = Figure(figsize=(12, 0.5 + height + (2.4 if marginals else 0)), layout="constrained")
     rows: Any = figure.subfigures(2, 1, height_ratios=[height, 2.4]) if marginals else [figure]
-    _draw_paths(rows[0], posterior, shown)
-    rows[0].suptitle(f"{posterior.program.name}: {evidence_in_words(posterior)}")
+    _draw_paths(rows[0], shown, evidence, evaluations)
+    rows[0].suptitle(f"{name}: {evidence_in_words(solutions, evidence)}")
     if marginals:
-        _draw_marginals(rows[1], marginals, solution)
+        _draw_marginals(rows[1], marginals, chosen)
     if file is not None:
         figure.savefig(file, dpi=150)
     return figure
 
 
-# Paths ----------------------------------------------------------------------------------------------------------------
-
-
-def _draw_paths(figure: Any, posterior: Posterior, shown: list[Solution]) -> None:
-    """Weights, evidence where there is, and evaluations, side by side."""
-    if posterior.log_evidence is None:
+def _draw_paths(figure: Any, shown: list[Solution], evidence: Evidence, evaluations: int) -> None:
+    """Panels side by side: weights, log evidences if the engine estimates them, and evaluations."""
+    if evidence.log_evidence is None:
         weights, spent = figure.subplots(1, 2, sharey=True, width_ratios=[8, 2.3])
     else:
-        weights, evidence, spent = figure.subplots(1, 3, sharey=True, width_ratios=[4, 4, 2.3])
-        _draw_evidence(evidence, shown)
-    _draw_weights(weights, posterior, shown)
-    _draw_spent(spent, posterior, shown)
+        weights, log_evidences, spent = figure.subplots(1, 3, sharey=True, width_ratios=[4, 4, 2.3])
+        _draw_evidence(log_evidences, shown)
+    _draw_weights(weights, shown, evidence.weights[: len(shown)], evidence.weight_sds[: len(shown)])
+    _draw_spent(spent, shown, evaluations)
 
 
-def _draw_weights(axes: Axes, posterior: Posterior, shown: list[Solution]) -> None:
-    """Bars, and the figures beside them: a weight of 1e-30 has no length."""
+def _draw_weights(axes: Axes, shown: list[Solution], weights: np.ndarray, errors: np.ndarray) -> None:
+    """Bars, with the numbers beside them: a weight of 1e-30 has no visible length."""
     position = np.arange(len(shown))
-    weights, errors = posterior.evidence.weights[: len(shown)], posterior.evidence.weight_sds[: len(shown)]
     axes.barh(position, weights, color=BLUE)
     known = np.isfinite(errors) & (errors > 0)
     low = np.minimum(errors, weights)  # a weight is not negative
@@ -86,9 +91,9 @@ def _draw_weights(axes: Axes, posterior: Posterior, shown: list[Solution]) -> No
 
 
 def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
-    """Dots with errors, hollow where the error is not known.
+    """Dots with error bars, hollow if the error is infinite.
 
-    Where they are far apart, in nats below the best: hundredths and thousands on one axis.
+    Where the paths differ by many nats, the axis is logarithmic, in nats below the heaviest path.
     """
     values = np.array([solution.log_evidence for solution in shown], float)
     errors = np.array([solution.estimate.log_evidence_sd for solution in shown if solution.estimate is not None], float)
@@ -96,7 +101,7 @@ def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
     values, errors, position = values[known], errors[known], np.flatnonzero(known)
     best = np.max(values, initial=-np.inf)
     farthest = best - np.min(values, initial=best)
-    if farthest > WIDE:
+    if farthest > MAX_LINEAR_RANGE:
         values = values - best
         axes.set_xscale("symlog", linthresh=1.0)
         _mark_powers(axes, farthest)
@@ -111,23 +116,20 @@ def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
 
 
 def _mark_powers(axes: Axes, farthest: float) -> None:
-    """Powers of ten down to beyond the farthest, not too many of them, for want of room."""
+    """Ticks at powers of ten down to beyond the farthest path, at most about eight."""
     powers = np.arange(np.ceil(np.log10(farthest)) + 1)
     chosen = -(10.0 ** powers[:: -(len(powers) // 8 + 1)])
     axes.set_xticks([*chosen, 0.0], [*(f"{each:,.0f}" for each in chosen), "0"], fontsize="x-small")
     axes.set_xticks([], minor=True)
 
 
-def _draw_spent(axes: Axes, posterior: Posterior, shown: list[Solution]) -> None:
+def _draw_spent(axes: Axes, shown: list[Solution], evaluations: int) -> None:
     spent = [solution.estimate.evaluations for solution in shown if solution.estimate is not None]
-    total = max(posterior.run.evaluations, sum(spent), 1)
+    total = max(evaluations, sum(spent), 1)
     axes.barh(np.arange(len(shown)), np.array(spent) / total, color=GREY, height=0.5)
     axes.set_xlim(0, None)
     axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel("share of evaluations (bars)", fontsize="small")
-
-
-# Marginals ------------------------------------------------------------------------------------------------------------
 
 
 def _marginals(solution: Solution) -> dict[str, np.ndarray]:
@@ -139,7 +141,7 @@ def _marginals(solution: Solution) -> dict[str, np.ndarray]:
             for index in np.ndindex(site.shape):
                 label = f"{site.name}[{','.join(map(str, index))}]" if index else site.name
                 out[label] = values[site.name][(slice(None), *index)]
-    return dict(list(out.items())[:MOST_MARGINALS])
+    return dict(list(out.items())[:MAX_MARGINALS])
 
 
 def _draw_marginals(figure: Any, marginals: dict[str, np.ndarray], solution: Solution) -> None:
@@ -154,21 +156,18 @@ def _draw_marginals(figure: Any, marginals: dict[str, np.ndarray], solution: Sol
 
 
 def _span(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """The interval that holds nearly all of the weight."""
+    """The interval that holds the mass shown, with a margin."""
     order = np.argsort(values)
     cumulative = np.cumsum(weights[order])
-    tail = (1 - SHOWN) / 2
+    tail = (1 - SHOWN_MASS) / 2
     first, last = np.searchsorted(cumulative, [tail, 1 - tail])
     low, high = values[order[first]], values[order[min(last, len(order) - 1)]]
     margin = 0.05 * (high - low) or 0.5
     return float(low - margin), float(high + margin)
 
 
-# Words ----------------------------------------------------------------------------------------------------------------
-
-
 def _label(description: str) -> str:
     """A description in at most two lines."""
     decisions = without_repeats(re.sub(r" \[\d+ decision sequences\]$", "", description)).split(", ")
-    text = shortened(", ".join(shortened(each, LONGEST_DECISION) for each in decisions), 2 * LONGEST_LINE - 6)
-    return "\n".join(textwrap.wrap(text, LONGEST_LINE, break_on_hyphens=False))
+    text = shortened(", ".join(shortened(each, MAX_DECISION) for each in decisions), 2 * MAX_LINE - 6)
+    return "\n".join(textwrap.wrap(text, MAX_LINE, break_on_hyphens=False))

@@ -1,100 +1,95 @@
-"""A posterior as text, and for a notebook: the evidence, the paths that matter, how the run went, what is in doubt."""
+"""A posterior as text and HTML: the evidence, the heaviest paths, the cost of the run, and the warnings."""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.report.table import html_table, number, text_table, with_error
+from anabranch.combine.evidence import Evidence
+from anabranch.combine.solution import Run, Solution
+from anabranch.report.table import html_table, number, percent, text_table, with_error
 from anabranch.report.words import shortened, without_repeats
 
-if TYPE_CHECKING:
-    from anabranch.combine.posterior import Posterior
+__all__ = ["MAX_PATHS", "Summary", "evidence_in_words", "summary"]
 
-__all__ = ["evidence_in_words", "html_summary", "text_summary"]
-
-MOST_PATHS = 10
-MOST_WARNINGS = 5
-LONGEST_DESCRIPTION = 48
+MAX_PATHS = 10
+"""Paths that are shown, in the summary and in the plot."""
+MAX_WARNINGS = 5
+MAX_DESCRIPTION = 48
+"""Characters of a path's description."""
 
 HEADER = ["path", "weight", "log evidence", "ess", "Pareto k", "dim", "evaluations"]
 
 
-def text_summary(posterior: Posterior) -> str:
-    """For a terminal."""
-    lines = [_title(posterior), "", text_table(HEADER, _rows(posterior)), *_rest(posterior), "", *_how(posterior)]
-    warnings = _warnings(posterior)
-    return "\n".join([*lines, *(["", "Warnings:", *(f"- {text}" for text in warnings)] if warnings else [])])
+@dataclass(frozen=True)
+class Summary:
+    """The parts of a printed posterior: title, rows of the table of paths, lines about the other paths and the run."""
+
+    title: str
+    rows: list[list[str]]
+    other_paths: list[str]
+    run: list[str]
+    warnings: list[str]
+
+    def text(self) -> str:
+        """For a terminal."""
+        lines = [self.title, "", text_table(HEADER, self.rows), *self.other_paths, "", *self.run]
+        return "\n".join([*lines, *(["", "Warnings:", *(f"- {each}" for each in self.warnings)] * bool(self.warnings))])
+
+    def html(self) -> str:
+        """For a notebook."""
+        parts = [f"<p><b>{html.escape(self.title)}</b></p>", html_table(HEADER, self.rows)]
+        parts += [f"<p>{'<br>'.join(html.escape(line) for line in [*self.other_paths, *self.run])}</p>"]
+        if self.warnings:
+            items = "".join(f"<li>{html.escape(each)}</li>" for each in self.warnings)
+            parts.append(f"<p>Warnings:</p><ul>{items}</ul>")
+        return f"<div>{''.join(parts)}</div>"
 
 
-def html_summary(posterior: Posterior) -> str:
-    """For a notebook."""
-    parts = [f"<p><b>{html.escape(_title(posterior))}</b></p>", html_table(HEADER, _rows(posterior))]
-    parts += [f"<p>{'<br>'.join(html.escape(line) for line in [*_rest(posterior), *_how(posterior)])}</p>"]
-    if warnings := _warnings(posterior):
-        parts.append(f"<p>Warnings:</p><ul>{''.join(f'<li>{html.escape(text)}</li>' for text in warnings)}</ul>")
-    return f"<div>{''.join(parts)}</div>"
+def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: Run, warnings: Sequence[str]) -> Summary:
+    """The summary of the posterior of the program with this name; solutions and evidence in the same order."""
+    cost = f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s"
+    found = "" if run.prior_mass_found is None else f"; {percent(run.prior_mass_found)} of the prior mass found"
+    more = [f"and {len(warnings) - MAX_WARNINGS} more, in posterior.warnings"] * (len(warnings) > MAX_WARNINGS)
+    return Summary(
+        f"Posterior of {name}: {evidence_in_words(solutions, evidence)}",
+        [_row(solution, evidence, k) for k, solution in enumerate(solutions[:MAX_PATHS])],
+        _other_paths(solutions[MAX_PATHS:], float(evidence.weights[MAX_PATHS:].sum())),
+        [run.stopped, f"{cost}, seed {run.seed}{found}."],
+        [*warnings[:MAX_WARNINGS], *more],
+    )
 
 
-def evidence_in_words(posterior: Posterior) -> str:
-    """The log evidence with its error, or by which method there is none."""
-    value, error = posterior.log_evidence, posterior.log_evidence_sd
-    if value is None or error is None:
-        methods = [solution.estimate.method for solution in posterior.solutions if solution.estimate is not None]
+def evidence_in_words(solutions: Sequence[Solution], evidence: Evidence) -> str:
+    """The log evidence with its error, or the method that does not estimate it."""
+    if evidence.log_evidence is None or evidence.log_evidence_sd is None:
+        methods = [solution.estimate.method for solution in solutions if solution.estimate is not None]
         return f"log evidence not given{f' by {methods[0]}' if methods else ''}"
-    return f"log evidence {with_error(value, error)}"
+    return f"log evidence {with_error(evidence.log_evidence, evidence.log_evidence_sd)}"
 
 
-def _title(posterior: Posterior) -> str:
-    return f"Posterior of {posterior.program.name}: {evidence_in_words(posterior)}"
-
-
-def _rows(posterior: Posterior) -> list[list[str]]:
-    out = []
-    evidence = posterior.evidence
-    for k, solution in enumerate(posterior.solutions[:MOST_PATHS]):
-        estimate = solution.estimate
-        description = shortened(without_repeats(solution.path.description), LONGEST_DESCRIPTION)
-        if estimate is None:
-            out.append([description, "-", "-", "-", "-", str(solution.path.dim), "0"])
-            continue
-        out.append(
-            [
-                description,
-                with_error(evidence.weights[k], evidence.weight_sds[k]),
-                "-" if evidence.log_evidence is None else with_error(estimate.log_evidence, estimate.log_evidence_sd),
-                "exact" if solution.is_exact else f"{estimate.ess:,.0f}",
-                "-" if np.isnan(estimate.pareto_k) else f"{estimate.pareto_k:.2f}",
-                str(solution.path.dim),
-                f"{estimate.evaluations:,}",
-            ]
-        )
-    return out
-
-
-def _rest(posterior: Posterior) -> list[str]:
-    others = posterior.solutions[MOST_PATHS:]
-    if not others:
-        return []
-    weight = posterior.evidence.weights[MOST_PATHS:].sum()
-    without = sum(solution.estimate is None for solution in others)
-    never = f"; {without:,} never given budget" if without else ""
-    return [f"and {len(others):,} more, weight {number(float(weight), 2)} together{never}"]
-
-
-def _how(posterior: Posterior) -> list[str]:
-    run = posterior.run
-    explored = "" if run.prior_mass_found is None else f"; {number(run.prior_mass_found)} of the prior explored"
+def _row(solution: Solution, evidence: Evidence, k: int) -> list[str]:
+    estimate = solution.estimate
+    description = shortened(without_repeats(solution.path.description), MAX_DESCRIPTION)
+    if estimate is None:
+        return [description, "-", "-", "-", "-", str(solution.path.dim), "0"]
     return [
-        run.stopped,
-        f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s, "
-        f"seed {run.seed}{explored}.",
+        description,
+        with_error(evidence.weights[k], evidence.weight_sds[k]),
+        "-" if evidence.log_evidence is None else with_error(estimate.log_evidence, estimate.log_evidence_sd),
+        "exact" if solution.is_exact else f"{estimate.ess:,.0f}",
+        "-" if np.isnan(estimate.pareto_k) else f"{estimate.pareto_k:.2f}",
+        str(solution.path.dim),
+        f"{estimate.evaluations:,}",
     ]
 
 
-def _warnings(posterior: Posterior) -> list[str]:
-    warnings = posterior.warnings
-    more = len(warnings) - MOST_WARNINGS
-    return [*warnings[:MOST_WARNINGS], *([f"and {more} more, in posterior.warnings"] if more > 0 else [])]
+def _other_paths(others: Sequence[Solution], weight: float) -> list[str]:
+    if not others:
+        return []
+    unvisited = sum(solution.estimate is None for solution in others)
+    remark = f"; {unvisited:,} of them without an estimate" if unvisited else ""
+    return [f"and {len(others):,} more paths, with a total weight of {number(weight, 2)}{remark}"]

@@ -1,4 +1,4 @@
-"""Tables as text and as HTML, and numbers as people read them."""
+"""Tables as text and HTML, and numbers as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Sequence
 
-__all__ = ["html_table", "number", "text_table", "with_error"]
+__all__ = ["html_table", "number", "percent", "text_table", "with_error"]
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -26,7 +26,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same for a notebook."""
+    """The same table as HTML."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         side = ["left"] + ["right"] * (len(cells) - 1)
@@ -38,7 +38,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def with_error(value: float, error: float) -> str:
-    """A value to the digits that its error leaves.
+    """A value and its error, to two digits of the error.
 
     >>> with_error(-12.34567, 0.0213), with_error(0.5, 0.0), with_error(3.0, math.inf)
     ('-12.346 ± 0.021', '0.5 ± 0', '3 ± inf')
@@ -62,3 +62,13 @@ def number(value: float, digits: int = 4) -> str:
     if math.isfinite(value) and (abs(value) >= 10**digits or float(value).is_integer()):
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
+
+
+def percent(share: float) -> str:
+    """A share in percent; 100 only if the share is one.
+
+    >>> percent(0.99), percent(1.0), percent(1 - 1e-9), percent(0.012345)
+    ('99 %', '100 %', '> 99.99 %', '1.234 %')
+    """
+    text = f"{100 * share:.4g}"
+    return "> 99.99 %" if text == "100" and share < 1 else f"{text} %"

@@ -1,4 +1,4 @@
-"""Descriptions of paths, made short."""
+"""Short forms of path descriptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["shortened", "without_repeats"]
 
 
 def without_repeats(description: str) -> str:
-    """Without the name of a site where the one before it has the same, and only the number of the visit differs.
+    """The description without repeated names: of visits to the same site only the number is kept.
 
     >>> without_repeats("rule = 3, rule[1] = 2, rule[2] = 0, stop[2] = 1")
     'rule = 3, [1] = 2, [2] = 0, stop[2] = 1'
@@ -22,6 +22,6 @@ def without_repeats(description: str) -> str:
     return ", ".join(out)
 
 
-def shortened(text: str, most: int) -> str:
-    """Without its middle, for what distinguishes two texts may be at either end."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
+def shortened(text: str, length: int) -> str:
+    """The text cut in its middle: two descriptions may differ at either end."""
+    return text if len(text) <= length else f"{text[: length // 2]}…{text[len(text) - (length - length // 2 - 1) :]}"

@@ -1,1 +1,1 @@
-"""The experiments of the paper, run again."""
+"""The experiments of the paper, reproduced."""

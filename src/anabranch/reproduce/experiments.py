@@ -1,4 +1,4 @@
-"""The three experiments of section 7: program, data, what is compared, and what a run is measured by."""
+"""The three experiments of section 7: program, data, methods, and the measures of a run."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ ENGINES: Mapping[str, Engine] = {
     "ipmcmc": ab.engines.IPMCMC(),
     "bbvi": ab.engines.BBVI(batch=1_000),
 }
-"""The methods: ours, the paper's own, and those that it is compared with."""
+"""The methods: our default, the paper's configuration, and the baselines of the paper."""
 
 LONG_CHAINS: Mapping[str, Engine] = {
     "default": ENGINES["default"],
     "paper": ENGINES["paper"],
-    # Few chains, and long ones: whether they climb down from K = 91 is the question.
+    # Few and long chains: they start near K = 91.
     "rmh": ab.engines.RandomWalkMH(chains=10),
 }
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A program with its data, the methods that are compared on it, how often each is run, and how it is measured.
+    """A program with its data, the methods, the runs of each, and the measures of a run.
 
-    `quick_budget` is for the small version, in which each method is run once.
+    `quick_budget` is the budget of the quick version, with one run per method.
     """
 
     program: Callable[..., Any]
@@ -61,13 +61,7 @@ def _induction() -> Experiment:
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "gmm": Experiment(programs.mixture, (programs.mixture_data(),), ENGINES, 15, measures.of_mixture, 10_000),
-    "misspecified": Experiment(
-        programs.misspecified_mixture,
-        (programs.mixture_data(),),
-        LONG_CHAINS,
-        5,
-        measures.of_misspecified_mixture,
-        1_000,
-    ),
+    "misspecified": Experiment(programs.misspecified_mixture, (programs.mixture_data(),), LONG_CHAINS, 5,
+                               measures.of_misspecified_mixture, 1_000),
     "induction": _induction(),
-}
+}  # fmt: skip

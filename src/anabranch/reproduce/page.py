@@ -1,4 +1,4 @@
-"""The reproduction as one page of HTML that needs nothing else: figures are part of it."""
+"""The reproduction as one page of HTML with embedded figures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from anabranch.reproduce.truth import Truths
 
 __all__ = ["write"]
 
-TITLE = "The experiments of Divide, Conquer, and Combine, run again"
+TITLE = "The experiments of Divide, Conquer, and Combine, reproduced"
 INTRODUCTION = """
 <p>Section 7 of Zhou, Yang, Teh and Rainforth, <cite>Divide, Conquer, and Combine: a New Inference Strategy for
-Probabilistic Programs with Stochastic Support</cite> (ICML 2020), run again with Anabranch. Each part has what the
-paper reports beside what was measured here; every number under “Here” comes from the records of the runs, or is the
-exact answer that they are compared with.</p>
-<p class="note">The paper's data files are not part of the paper, so that the data were made anew by the process that it
-describes. Absolute values such as an LPPD or log Z are therefore not comparable with the paper's; distances from the
-exact answers are.</p>
+Probabilistic Programs with Stochastic Support</cite> (ICML 2020), reproduced with Anabranch. Each section has the
+paper's results beside ours; every number under “Here” comes from the records of the runs, or is an exact answer.</p>
+<p class="note">The paper does not publish its data, so the data are new draws from the process that it describes.
+Absolute values such as an LPPD or log Z are therefore not comparable with the paper's; distances from the exact answers
+are.</p>
 """
 STYLE = """
 :root { color-scheme: light; }
@@ -57,9 +56,9 @@ dd { margin: 0; overflow-wrap: anywhere; }
 
 
 def write(folder: str | os.PathLike[str], records: Sequence[Record], truths: Truths, about: Mapping[str, str]) -> Path:
-    """Write report.html with the figures that `figures.draw_all` has put into the folder.
+    """Write report.html with the figures that `figures.draw_all` wrote to the folder.
 
-    `about` is shown at the top as it is; its "command" is the one that makes the page again.
+    `about` is shown at the top; its "command" is the one that makes the page again.
     """
     results = Results(records, truths, table.tables(records, truths))
     parts = [
@@ -84,7 +83,7 @@ def _document(body: str) -> str:
 
 
 def _header(records: Sequence[Record], about: Mapping[str, str]) -> str:
-    """What was run, on what and when, and how to do so again."""
+    """Versions, budgets, numbers of runs, machine and date, and the command."""
     facts = {
         "version": ", ".join(sorted({record["version"] for record in records})),
         "budget": " or ".join(f"{budget:,} evaluations" for budget in sorted({record["budget"] for record in records})),
@@ -95,7 +94,7 @@ def _header(records: Sequence[Record], about: Mapping[str, str]) -> str:
 
 
 def _runs_in_words(records: Sequence[Record]) -> str:
-    """How many runs the methods of each experiment had: one number, or from the fewest to the most."""
+    """The number of runs of each method, by experiment: one number, or a range."""
     parts = []
     for experiment, title in TITLES.items():
         counts = [len(runs) for runs in runs_of(records, experiment).values()]
@@ -106,7 +105,7 @@ def _runs_in_words(records: Sequence[Record]) -> str:
 
 
 def _section(section: Section, results: Results, folder: Path) -> str:
-    """The paper and what was found side by side, the figures below; nothing where nothing was found."""
+    """The paper's results and ours side by side, the figures below; empty without results."""
     here = section.here(results)
     if not here:
         return ""
@@ -118,7 +117,7 @@ def _section(section: Section, results: Results, folder: Path) -> str:
 
 
 def _figure(file: Path, caption: str) -> str:
-    """The picture as part of the page; nothing if it was not drawn, for want of data."""
+    """The figure, embedded; empty if it was not drawn for lack of data."""
     if not file.exists():
         return ""
     data = base64.b64encode(file.read_bytes()).decode()
@@ -137,7 +136,7 @@ def _all_numbers(results: Results) -> str:
 
 
 def _settings(records: Sequence[Record]) -> str:
-    """What each method was run with."""
+    """The settings of each method."""
     rows = [
         [METHODS[method].label, TITLES[experiment], "; ".join(dict.fromkeys(run["settings"] for run in runs))]
         for experiment in TITLES

@@ -1,4 +1,4 @@
-"""All runs of the experiments, in processes of their own, and what is made of their records."""
+"""All runs of the experiments, in several processes, and the figures, tables and page from their records."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["Settings", "reproduce"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run.
+    """The runs to make.
 
     Attributes:
-        experiments: of `EXPERIMENTS`.
-        folder: where records, figures, tables and the page go.
+        experiments: names in `EXPERIMENTS`.
+        folder: the folder for records, figures, tables and the page.
         quick: a smaller budget, and one run of each method.
-        methods: only these; None: all.
-        runs: of each method; None: as many as in the paper.
-        budget: evaluations of each run; None: as many as in the paper.
-        workers: processes.
-        command: what was typed, for the page.
+        methods: the methods to run; None: all.
+        runs: runs of each method; None: as in the paper.
+        budget: evaluations of each run; None: as in the paper.
+        workers: the number of processes.
+        command: the command line, for the page.
     """
 
     experiments: Sequence[str]
@@ -47,7 +47,7 @@ class Settings:
     command: str = "anabranch reproduce"
 
     def tasks(self) -> list[Task]:
-        """The runs, the first ones of every method before the second ones."""
+        """The runs, by seed: the first run of every method comes before the second ones."""
         tasks = [
             Task(name, method, seed, self.budget_of(name))
             for name in self.experiments
@@ -59,17 +59,17 @@ class Settings:
         return sorted(tasks, key=lambda task: task.seed)
 
     def budget_of(self, experiment: str) -> int:
-        """Evaluations of each of its runs."""
+        """Evaluations of each run of an experiment."""
         return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else BUDGET)
 
 
 def reproduce(settings: Settings) -> list[str]:
-    """Make the runs that there are no records of, then figures, tables and the page; what went wrong is returned."""
+    """Make the runs without a record, then figures, tables and the page; returns the failures."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     tasks = settings.tasks()
     waiting = [task for task in tasks if not task.is_done(settings.folder)]
     if len(waiting) < len(tasks):
-        print(f"{len(tasks) - len(waiting)} of {len(tasks)} runs were made before, and are kept.")
+        print(f"{len(tasks) - len(waiting)} of {len(tasks)} runs have a record already.")
     failures = _run_all(waiting, settings)
     records = read_all(settings.folder, {name: settings.budget_of(name) for name in EXPERIMENTS})
     if records:
@@ -86,24 +86,24 @@ def _run_all(tasks: Sequence[Task], settings: Settings) -> list[str]:
         futures = {pool.submit(run, task, settings.folder): task for task in tasks}
         try:
             for done in _with_progress(as_completed(futures), len(tasks)):
-                failures += _said(futures[done], done)
+                failures += _printed(futures[done], done)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            print("\nInterrupted; the runs that were complete are kept, and the same command goes on from there.")
+            print("\nInterrupted. The records of complete runs are kept; the same command resumes.")
             raise
     return failures
 
 
 def _prepare(folder: Path) -> None:
-    """Make this process one of several: what it compiles is kept for all of them, and it has one thread for itself."""
+    """Set up a worker process: one thread, and a compilation cache that all workers share."""
     os.environ["NPROC"] = "1"  # read by XLA when it starts
-    # The same paths come up in every run.
+    # Every run compiles the same paths.
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def _with_progress(futures: Iterable[Future[Record]], total: int) -> Iterable[Future[Record]]:
-    """The futures, with a bar on a terminal."""
+    """The futures, with a progress bar in a terminal."""
     if not sys.stderr.isatty():
         return futures
     from rich.console import Console
@@ -112,8 +112,8 @@ def _with_progress(futures: Iterable[Future[Record]], total: int) -> Iterable[Fu
     return track(futures, "runs", total=total, console=Console(stderr=True))
 
 
-def _said(task: Task, done: Future[Record]) -> list[str]:
-    """Say how a run went; what went wrong, if something did."""
+def _printed(task: Task, done: Future[Record]) -> list[str]:
+    """Print the result of a run; returns its failure, if it failed."""
     error = done.exception()
     if error is not None:
         print(f"{task}: failed: {error}", flush=True)
@@ -142,7 +142,7 @@ def _about(settings: Settings) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """What the machine calls its processor, as far as it says."""
+    """The name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

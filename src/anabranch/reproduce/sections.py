@@ -1,4 +1,4 @@
-"""What the page puts side by side: the numbers that the paper reports, and those that were measured."""
+"""The sections of the page: the paper's results, and ours."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ PAPER_LPPD = {
     "bbvi": "did not run",
 }
 WHAT_DISTANCE_IS = """
-<p>The distance is half of the area between the two densities: 0 if they are equal, 1 if they share nothing.</p>
+<p>The distance is half of the area between the two densities: 0 if they are equal, 1 if they do not overlap.</p>
 """
 DOMINANT = 4
-"""The paths of function induction that have nearly all of the posterior, in the paper."""
+"""The number of paths of function induction with nearly all posterior mass, in the paper."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured."""
+    """The records, the exact answers and the tables."""
 
     records: Sequence[Record]
     truths: Truths
@@ -42,7 +42,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Section:
-    """A figure of the paper: its number and subject, what the paper says as HTML, and what was found, if anything."""
+    """A figure of the paper: its title, the paper's results as HTML, and ours."""
 
     title: str
     figures: Mapping[str, str]
@@ -52,7 +52,7 @@ class Section:
 
 
 def _columns(experiment: str, *names: str) -> Callable[[Results], str]:
-    """Some columns of the table of an experiment; nothing if it was not run."""
+    """Some columns of the table of an experiment; empty if it was not run."""
 
     def here(results: Results) -> str:
         frame = results.tables.get(experiment)
@@ -71,7 +71,7 @@ def _items(*sentences: str) -> str:
 
 
 def _spending(results: Results) -> str:
-    """The share of the evaluations that the heaviest paths were given, in the run of the figure."""
+    """The share of the evaluations spent on the heaviest paths, in the run of the figure."""
     truth = results.truths.induction
     rows = []
     for method, run in runs_with_resources(results.records).items():
@@ -80,12 +80,8 @@ def _spending(results: Results) -> str:
         share = sum(spent[path] for path in paths) / sum(spent.values())
         exact = probability_text(sum(truth.weights[path] for path in paths))
         rows.append([METHODS[method].label, str(run["paths"]), f"{share:.1%}", exact])
-    header = [
-        "method, in the run of the figure",
-        "paths visited",
-        f"evaluations spent on the {DOMINANT} heaviest of them",
-        "their exact posterior probability",
-    ]
+    spent_on = f"evaluations spent on the {DOMINANT} heaviest of them"
+    header = ["method, in the run of the figure", "paths visited", spent_on, "their exact posterior probability"]
     return html_table(header, rows) if rows else ""
 
 
@@ -157,10 +153,5 @@ SECTIONS = (
         ),
         _spending,
     ),
-    Section(
-        "Times",
-        {"times": "Seconds that each run took."},
-        _items("The paper reports no times."),
-        _seconds,
-    ),
+    Section("Times", {"times": "Seconds that each run took."}, _items("The paper reports no times."), _seconds),
 )

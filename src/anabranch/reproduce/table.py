@@ -1,4 +1,4 @@
-"""What came out of each method, in numbers: a data frame per experiment, and the same as CSV, Markdown and text."""
+"""The results in numbers: a data frame per experiment with a row per method, as CSV, Markdown and text."""
 
 from __future__ import annotations
 
@@ -31,21 +31,19 @@ NOT_IN_TERMINAL = ("predictive", "evaluations", "settled", "discovered")
 
 
 def tables(records: Sequence[Record], truths: Truths) -> dict[str, pd.DataFrame]:
-    """A frame per experiment that was run, a row per method. What is not known is nan.
+    """A frame per experiment that was run, a row per method, with nan for missing values.
 
-    Columns that end in _runs count the runs that have such a value; statistics are over those.
+    Columns that end in _runs count the runs with a value; statistics are over those runs.
     """
-    known = {"gmm": truths.gmm, "misspecified": truths.misspecified, "induction": truths.induction}
-    out = {}
-    for experiment in TITLES:
-        runs = runs_of(records, experiment)
-        if runs:
-            out[experiment] = pd.DataFrame([_row(experiment, m, found, known[experiment]) for m, found in runs.items()])
-    return out
+    rows = {
+        experiment: [_row(experiment, m, found, truths) for m, found in runs_of(records, experiment).items()]
+        for experiment in TITLES
+    }
+    return {experiment: pd.DataFrame(found) for experiment, found in rows.items() if found}
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: str | os.PathLike[str]) -> None:
-    """Write table.csv, all numbers in full, and table.md, as people read them."""
+    """Write table.csv, with all digits, and table.md, with rounded numbers."""
     rows = [{"experiment": name} | row for name, frame in frames.items() for row in frame.to_dict("records")]
     pd.DataFrame(rows).to_csv(Path(folder) / "table.csv", index=False)
     parts = [f"## {TITLES[name]}\n\n{_markdown(*cells(frame))}\n" for name, frame in frames.items()]
@@ -53,7 +51,7 @@ def write(frames: Mapping[str, pd.DataFrame], folder: str | os.PathLike[str]) ->
 
 
 def text(frames: Mapping[str, pd.DataFrame]) -> str:
-    """The tables for a terminal, one below the other: the columns that fit."""
+    """The tables for a terminal: the columns that fit."""
     out = io.StringIO()
     console = Console(width=TERMINAL, file=out)
     for name, frame in frames.items():
@@ -68,15 +66,10 @@ def text(frames: Mapping[str, pd.DataFrame]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-# Numbers --------------------------------------------------------------------------------------------------------------
-
-
-def _row(experiment: str, method: str, runs: list[Record], truth: Any) -> dict[str, Any]:
+def _row(experiment: str, method: str, runs: list[Record], truths: Truths) -> dict[str, Any]:
+    truth = getattr(truths, experiment)
     row: dict[str, Any] = {"method": method, "runs": len(runs)}
-    if experiment == "induction":
-        row |= _lppd(runs, truth)
-    else:
-        row |= _clusters(runs, truth)
+    row |= _lppd(runs, truth) if experiment == "induction" else _clusters(runs, truth)
     if experiment == "gmm":
         row["predictive_distance"] = _median(_predictive_distances(runs, truth))
     return row | _evidence(runs, truth.log_evidence) | _effort(runs)
@@ -93,36 +86,34 @@ def _lppd(runs: list[Record], truth: InductionTruth) -> dict[str, Any]:
 
 
 def _clusters(runs: list[Record], truth: MixtureTruth) -> dict[str, Any]:
-    """The probability of five clusters, and when they were first seen."""
+    """The probability of five clusters, and the evaluations at the first visit of K = 5."""
     values = [run["probability"].get("5", 0.0) for run in runs]
-    discovered = _known(runs, "discovered")
     return {
         "probability_median": _median(values),
         "probability_min": min(values),
         "probability_exact": truth.probability[5],
-        "discovered_runs": len(discovered),
-        "discovered_median": _median(discovered),
-        "discovered_min": min(discovered, default=math.nan),
-        "discovered_max": max(discovered, default=math.nan),
+        **_range("discovered", _known(runs, "discovered")),
     }
 
 
 def _evidence(runs: list[Record], exact: float) -> dict[str, Any]:
     values = _known(runs, "log_evidence")
-    settled = [found for run in runs if (found := _settled(run["history"], exact)) is not None]
     return {
-        "settled_runs": len(settled),
-        "settled_median": _median(settled),
-        "settled_min": min(settled, default=math.nan),
-        "settled_max": max(settled, default=math.nan),
+        **_range("settled", [found for run in runs if (found := _settled(run["history"], exact)) is not None]),
         "log_evidence_runs": len(values),
         "log_evidence_squared_error": _median([(value - exact) ** 2 for value in values]),
         "log_evidence_exact": exact,
     }
 
 
+def _range(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """How many values there are, their median and their range."""
+    low, high = min(values, default=math.nan), max(values, default=math.nan)
+    return {f"{name}_runs": len(values), f"{name}_median": _median(values), f"{name}_min": low, f"{name}_max": high}
+
+
 def _settled(history: Mapping[str, Sequence[Any]], exact: float) -> int | None:
-    """Evaluations from which on log Z is within one nat of the exact value; None if it is not at the end."""
+    """Evaluations after which log Z stays within one nat of the exact value; None if it is farther at the end."""
     since = None
     for evaluations, value in zip(history["evaluations"], history["log_evidence"], strict=True):
         close = value is not None and abs(value - exact) < 1
@@ -131,12 +122,9 @@ def _settled(history: Mapping[str, Sequence[Any]], exact: float) -> int | None:
 
 
 def _effort(runs: list[Record]) -> dict[str, Any]:
-    return {
-        "paths_min": min(run["paths"] for run in runs),
-        "paths_max": max(run["paths"] for run in runs),
-        "evaluations_median": _median([run["evaluations"] for run in runs]),
-        "seconds_median": _median([run["seconds"] for run in runs]),
-    }
+    paths, evaluations, seconds = ([run[key] for run in runs] for key in ("paths", "evaluations", "seconds"))
+    medians = {"evaluations_median": _median(evaluations), "seconds_median": _median(seconds)}
+    return {"paths_min": min(paths), "paths_max": max(paths), **medians}
 
 
 def _predictive_distances(runs: list[Record], truth: MixtureTruth) -> list[float]:
@@ -154,9 +142,6 @@ def _median(values: Sequence[float]) -> float:
     return float(np.median(values)) if values else math.nan
 
 
-# Words ----------------------------------------------------------------------------------------------------------------
-
-
 def _lppd_cell(row: Row) -> str:
     one_run = math.isnan(row["lppd_sd"])
     return f"{row['lppd_mean']:,.2f}" if one_run else with_error(row["lppd_mean"], row["lppd_sd"])
@@ -171,7 +156,7 @@ def _evidence_cell(row: Row) -> str:
     return NONE if math.isnan(error) else _short(error) + _in_runs(row, "log_evidence_runs")
 
 
-def _spread(row: Row, what: str) -> str:
+def _range_cell(row: Row, what: str) -> str:
     if not row[f"{what}_runs"]:
         return NONE
     median, low, high = (number(row[f"{what}_{which}"]) for which in ("median", "min", "max"))
@@ -179,22 +164,22 @@ def _spread(row: Row, what: str) -> str:
 
 
 def _paths_cell(row: Row) -> str:
-    low, high = row["paths_min"], row["paths_max"]
-    return number(low) if low == high else f"{number(low)} – {number(high)}"
+    low, high = number(row["paths_min"]), number(row["paths_max"])
+    return low if low == high else f"{low} – {high}"
 
 
 def _in_runs(row: Row, count: str) -> str:
-    """A remark where only some of the runs have a value."""
+    """A remark if only some of the runs have a value."""
     return f" ({row[count]} of {row['runs']} runs)" if 0 < row[count] < row["runs"] else ""
 
 
 def _short(value: float) -> str:
-    """Two digits: of an error no more matter."""
+    """An error, to two digits."""
     return number(value, 2) if 0.01 <= value < 1e6 else f"{value:.1e}"
 
 
 COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
-    # By name: the heading, a column of the frame that has to be there, and the cell of a row.
+    # By name: the heading, the column of the frame that it needs, and the cell of a row.
     "method": ("method", "method", lambda row: METHODS[row["method"]].label),
     "runs": ("runs", "runs", lambda row: str(row["runs"])),
     "lppd": ("LPPD (nats), mean ± sd", "lppd_mean", _lppd_cell),
@@ -209,39 +194,32 @@ COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
     "settled": (
         "evaluations until log Z is within 1 nat for good, median (min – max)",
         "settled_runs",
-        lambda row: _spread(row, "settled") + _in_runs(row, "settled_runs"),
+        lambda row: _range_cell(row, "settled") + _in_runs(row, "settled_runs"),
     ),
     "paths": ("paths visited", "paths_min", _paths_cell),
     "discovered": (
         "evaluations until K = 5 was visited, median (min – max)",
         "discovered_runs",
-        lambda row: _spread(row, "discovered"),
+        lambda row: _range_cell(row, "discovered"),
     ),
-    "found": (
-        "runs that visited K = 5",
-        "discovered_runs",
-        lambda row: f"{row['discovered_runs']} of {row['runs']}",
-    ),
+    "found": ("runs that visited K = 5", "discovered_runs", lambda row: f"{row['discovered_runs']} of {row['runs']}"),
     "evaluations": ("evaluations, median", "evaluations_median", lambda row: number(row["evaluations_median"])),
     "seconds": ("seconds, median", "seconds_median", lambda row: _short(row["seconds_median"])),
 }
 EXACT = {"lppd": ("lppd_exact", "{:,.3f}".format), "probability": ("probability_exact", probability_text)}
-"""Headings that tell the exact value: the column of the frame and its words."""
+"""Headings with the exact value: its column in the frame, and its format."""
 
 
 def cells(frame: pd.DataFrame, names: Iterable[str] = tuple(COLUMNS)) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows as people read them: of the columns named, those that the experiment has."""
+    """Headings and formatted rows, of those named columns that the experiment has."""
     chosen = [name for name in names if COLUMNS[name][1] in frame]
     rows = frame.to_dict("records")
     return [_heading(name, rows) for name in chosen], [[COLUMNS[name][2](row) for name in chosen] for row in rows]
 
 
 def _heading(name: str, rows: Sequence[Row]) -> str:
-    heading = COLUMNS[name][0]
-    if name not in EXACT:
-        return heading
-    column, words = EXACT[name]
-    return f"{heading}; exact: {words(rows[0][column])}"
+    column, words = EXACT.get(name, ("", str))
+    return COLUMNS[name][0] + (f"; exact: {words(rows[0][column])}" if column else "")
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

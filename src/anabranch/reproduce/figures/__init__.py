@@ -10,43 +10,20 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from anabranch.reproduce.figures.functions import functions
-from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability
+from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability, visits
 from anabranch.reproduce.figures.resources import resources
 from anabranch.reproduce.figures.times import times
-from anabranch.reproduce.figures.visits import visits
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
-__all__ = [
-    "FIGURES",
-    "draw_all",
-    "evidence",
-    "functions",
-    "misspecified_probability",
-    "predictive",
-    "probability",
-    "resources",
-    "times",
-    "visits",
-]
+__all__ = ["FIGURES", "draw_all"]
 
-FIGURES: dict[str, Callable[[Sequence[Record], Truths], Figure | None]] = {
-    "predictive": predictive,
-    "evidence": evidence,
-    "probability": probability,
-    "visits": visits,
-    "misspecified_probability": misspecified_probability,
-    "functions": functions,
-    "resources": resources,
-    "times": times,
-}
+_DRAWN = (predictive, evidence, probability, visits, misspecified_probability, functions, resources, times)
+FIGURES: dict[str, Callable[[Sequence[Record], Truths], Figure | None]] = {draw.__name__: draw for draw in _DRAWN}
 
 
 def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLike[str]) -> None:
-    """Write each figure there are data for to folder/figures, as PNG and SVG.
-
-    Figures of an earlier time that there are no data for now are removed.
-    """
+    """Write each figure that has data to folder/figures, as PNG and SVG, and remove the others from there."""
     target = Path(folder) / "figures"
     target.mkdir(parents=True, exist_ok=True)
     for name, draw in FIGURES.items():
@@ -60,8 +37,8 @@ def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLik
 
 
 def _save(figure: Figure, png: Path, svg: Path) -> None:
-    """Both files, the same byte for byte from the same records."""
+    """Write both files, identical bytes for identical records."""
     figure.savefig(png, dpi=150)
-    figure.set_layout_engine("none")  # the layout stays as it was found, which takes a while
+    figure.set_layout_engine("none")  # keep the layout, whose computation takes a while
     with matplotlib.rc_context({"svg.hashsalt": svg.name}):
         figure.savefig(svg, dpi=150, metadata={"Date": None})

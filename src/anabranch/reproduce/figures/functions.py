@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anabranch.programs import function_induction_data, function_induction_test_data
-from anabranch.reproduce.figures.labels import BLUE, GREY, METHODS, ORANGE, runs_of
+from anabranch.report.palette import BLUE, GREY, ORANGE
+from anabranch.reproduce.figures.labels import METHODS, runs_of
 from anabranch.reproduce.figures.panels import panel_grid
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import InductionTruth, Truths
@@ -18,7 +19,7 @@ __all__ = ["functions"]
 
 
 def functions(records: Sequence[Record], truths: Truths) -> Figure | None:
-    """A figure of posterior functions from the run of each method with the highest LPPD, beside the exact posterior."""
+    """A figure of posterior functions, from the run of each method with the highest LPPD, and the exact posterior."""
     found = runs_of(records, "induction")
     if not found:
         return None
@@ -50,7 +51,7 @@ def _draw_points(axes: Axes) -> None:
 
 
 def _set_limits(axes: Axes) -> None:
-    """A window around the data: a function of a poor posterior may leave it far behind."""
+    """A window around the data: functions of a poor posterior may go far beyond it."""
     y = np.concatenate([function_induction_data()[1], function_induction_test_data()[1]])
     axes.set(xlim=(-2, 2), ylim=(y.min() - 1, y.max() + 1))
 

@@ -1,37 +1,24 @@
-"""What experiments and methods are called, and how a method is drawn: the same in every figure."""
+"""Titles of the experiments, labels and looks of the methods: the same in every figure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anabranch.report.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from anabranch.reproduce.records import Record
 
-__all__ = [
-    "BLUE",
-    "GREY",
-    "METHODS",
-    "ORANGE",
-    "PALETTE",
-    "TITLES",
-    "Line",
-    "Method",
-    "probability_text",
-    "runs_of",
-]
+__all__ = ["METHODS", "PALETTE", "TITLES", "Line", "Method", "probability_text", "runs_of"]
 
 Line = str | tuple[float, tuple[float, ...]]
 """A line style of matplotlib."""
 
-# Of the palette by Okabe and Ito, which people with any kind of colour vision can tell apart; grey for its yellow.
-BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7F7F7F"
-GREEN, PURPLE, SKY, VERMILLION, BLACK = "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method's name and its looks."""
+    """A method's label and looks."""
 
     label: str
     colour: str
@@ -54,7 +41,6 @@ TITLES = {
     "misspecified": "Gaussian mixture, misspecified prior",
     "induction": "Function induction",
 }
-"""What the experiments are called."""
 
 
 def runs_of(records: Sequence[Record], experiment: str) -> dict[str, list[Record]]:
@@ -65,7 +51,7 @@ def runs_of(records: Sequence[Record], experiment: str) -> dict[str, list[Record
 
 
 def probability_text(value: float) -> str:
-    """A probability to four places, and nought or one only if it is.
+    """A probability to four places; 0 and 1 only if exact.
 
     >>> [probability_text(value) for value in (0.99761, 0.0, 3e-9, 1 - 3e-9, 1.0)]
     ['0.9976', '0', '< 0.0001', '> 0.9999', '1']

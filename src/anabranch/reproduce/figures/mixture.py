@@ -1,4 +1,4 @@
-"""The mixture of section 7.1: figures 3 and 4 of the paper."""
+"""The mixtures of sections 7.1 and 7.2: figures 3, 4 and 5 of the paper."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from anabranch.reproduce.figures.panels import SMALL, draw_strips, panel_grid, s
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import MixtureTruth, Truths
 
-__all__ = ["evidence", "misspecified_probability", "predictive", "probability"]
+__all__ = ["evidence", "misspecified_probability", "predictive", "probability", "visits"]
 
-SMALLEST_ERROR = 1e-12
-"""Where an error of zero is drawn: a logarithmic axis has no place for it."""
+MIN_ERROR = 1e-12
+"""Smaller errors are drawn here, on the logarithmic axis."""
 BINS = np.linspace(0, 20, 101).tolist()
 HEADROOM = 1.6
-"""How far above the data a panel reaches, as a multiple; what is higher is cut, and said to be."""
-
-
-# Predictive density ---------------------------------------------------------------------------------------------------
+"""The height of a panel relative to the histogram of the data; densities above it are cut, with a remark."""
 
 
 def predictive(records: Sequence[Record], truths: Truths) -> Figure | None:
@@ -36,7 +33,7 @@ def predictive(records: Sequence[Record], truths: Truths) -> Figure | None:
     highest = HEADROOM * np.histogram(mixture_data(), BINS, density=True)[0].max()
     for axes, (method, found) in zip(panels, runs.items(), strict=True):
         _draw_predictive(axes, METHODS[method], found, truths.gmm)
-        _say_what_is_cut(axes, found, highest)
+        _remark_on_cut(axes, found, highest)
     panels[0].set(xlim=(0, 20), ylim=(0, highest))
     figure.suptitle(
         "Posterior predictive density of the mixture; the thick line is the first run, thin ones the others"
@@ -56,7 +53,7 @@ def _draw_predictive(axes: Axes, method: Method, runs: list[Record], truth: Mixt
     axes.set_title(method.label, fontsize=10)
 
 
-def _say_what_is_cut(axes: Axes, runs: list[Record], highest: float) -> None:
+def _remark_on_cut(axes: Axes, runs: list[Record], highest: float) -> None:
     peak = max(max(run["predictive"]["density"]) for run in runs)
     if peak > highest:
         looks: dict[str, Any] = {"fontsize": SMALL, "bbox": {"color": "white", "alpha": 0.85, "pad": 2}}
@@ -64,11 +61,8 @@ def _say_what_is_cut(axes: Axes, runs: list[Record], highest: float) -> None:
         axes.text(0.985, 0.93, words, transform=axes.transAxes, ha="right", va="top", **looks)
 
 
-# Evidence -------------------------------------------------------------------------------------------------------------
-
-
 def evidence(records: Sequence[Record], truths: Truths) -> Figure | None:
-    """A figure of the squared error of log Z as evaluations go by: median and quartiles (figure 4, left)."""
+    """A figure of the squared error of log Z against evaluations: median and quartiles (figure 4, left)."""
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     for method, runs in runs_of(records, "gmm").items():
@@ -85,7 +79,7 @@ def evidence(records: Sequence[Record], truths: Truths) -> Figure | None:
 
 
 def _known_history(run: Record) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluations and log Z of a run, from where there is a value."""
+    """Evaluations and log Z of a run, where log Z is finite."""
     evaluations, values = (np.array(run["history"][key], float) for key in ("evaluations", "log_evidence"))
     known = np.isfinite(values)
     return evaluations[known], values[known]
@@ -106,12 +100,9 @@ def _draw_errors(
 
 
 def _squared_error(evaluations: np.ndarray, values: np.ndarray, truth: float, grid: np.ndarray) -> np.ndarray:
-    """A run's error at each place of the grid: that of its latest estimate, nan before the first."""
+    """The error of a run's latest estimate at each grid point, nan before the first."""
     latest = np.searchsorted(evaluations, grid, side="right") - 1
-    return np.where(latest >= 0, np.maximum((values[latest] - truth) ** 2, SMALLEST_ERROR), np.nan)
-
-
-# Probability of K = 5 -------------------------------------------------------------------------------------------------
+    return np.where(latest >= 0, np.maximum((values[latest] - truth) ** 2, MIN_ERROR), np.nan)
 
 
 def probability(records: Sequence[Record], truths: Truths) -> Figure | None:
@@ -137,4 +128,24 @@ def _probability(runs: dict[str, list[Record]], truth: MixtureTruth, title: str)
     axes.set(xlim=(-0.02, 1.02), xlabel="p(K = 5 | y)")
     figure.suptitle(title)
     figure.legend(loc="outside lower center")
+    return figure
+
+
+def visits(records: Sequence[Record], truths: Truths) -> Figure | None:
+    """A figure of K against evaluations in the first run of each method, misspecified prior (figure 5, left)."""
+    runs = {method: found[0] for method, found in runs_of(records, "misspecified").items()}
+    runs = {method: run for method, run in runs.items() if run["visits"]["K"]}
+    if not runs:
+        return None
+    figure, panels = panel_grid(len(runs), 1, (9, 2.1), ("evaluations of the density", "K visited"))
+    for axes, (name, run) in zip(panels, runs.items(), strict=True):
+        method = METHODS[name]
+        evaluations = np.maximum(run["visits"]["evaluations"], 1)  # a logarithmic axis has no zero
+        axes.plot(evaluations, run["visits"]["K"], ".", color=method.colour, markersize=3, alpha=0.6, rasterized=True)
+        axes.axhline(5, color="black", linestyle="--", linewidth=1, label="K = 5, which has most of the posterior")
+        axes.set_title(f"{method.label}, run {run['seed']}", fontsize=10)
+        axes.grid(alpha=0.3)
+    panels[0].set(xscale="log", ylim=(0, None))
+    figure.suptitle("Numbers of clusters visited under the misspecified prior")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center")
     return figure

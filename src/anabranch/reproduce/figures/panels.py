@@ -1,8 +1,9 @@
-"""Parts that several figures share: a grid of panels, and strips of one point per run."""
+"""Parts of several figures: a grid of panels, and strips with one point per run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,13 +14,13 @@ from anabranch.reproduce.figures.labels import METHODS
 __all__ = ["SMALL", "draw_strips", "panel_grid", "strip_height"]
 
 SMALL = 9
-"""The smallest size of letters, in points."""
+"""The smallest font size, in points."""
 
 
 def panel_grid(
     count: int, columns: int, size: tuple[float, float], labels: tuple[str, str]
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of panels with common axes, each of the size given in inches; places that stay empty are taken out."""
+    """A figure of panels with common axes, each of the given size in inches; empty ones are removed."""
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(columns * size[0], rows * size[1] + 1), layout="constrained")
@@ -27,7 +28,7 @@ def panel_grid(
     panels = list(grid.flat)
     for empty in panels[count:]:
         empty.remove()
-    # Not labels of the figure as a whole: those get in the way of a legend outside of the axes.
+    # Labels of the whole figure would overlap with a legend outside the axes.
     for lowest in panels[max(count - columns, 0) : count]:
         lowest.tick_params(labelbottom=True)
         lowest.set_xlabel(labels[0])
@@ -37,26 +38,18 @@ def panel_grid(
 
 
 def strip_height(methods: int) -> float:
-    """Inches that the strips of so many methods take."""
+    """The height in inches of the strips of so many methods."""
     return 1.0 + 0.42 * methods
 
 
 def draw_strips(axes: Axes, values: Mapping[str, Sequence[float]], text: Callable[[float], str]) -> None:
-    """One row per method with a point per run, a bar at the median, and the figures beside it."""
+    """One row per method with a point per run, a bar at the median, and the numbers beside it."""
     for place, (name, numbers) in enumerate(values.items()):
         method = METHODS[name]
         spread = np.linspace(-0.28, 0.28, len(numbers)) if len(numbers) > 1 else np.zeros(1)
         middle = float(np.median(numbers))
-        axes.plot(
-            numbers,
-            place + spread,
-            method.marker,
-            color=method.colour,
-            markersize=5,
-            alpha=0.75,
-            clip_on=False,
-            zorder=3,
-        )
+        looks: dict[str, Any] = {"color": method.colour, "markersize": 5, "alpha": 0.75, "clip_on": False, "zorder": 3}
+        axes.plot(numbers, place + spread, method.marker, **looks)
         axes.plot([middle, middle], [place - 0.36, place + 0.36], color=method.colour, linewidth=2)
         words = text(middle)
         if len(numbers) > 1:

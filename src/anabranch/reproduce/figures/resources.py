@@ -1,4 +1,4 @@
-"""How the evidence of each path converges, and what was spent on it: figure 7 of the paper."""
+"""The evidence of each path against evaluations, and the evaluations spent on it: figure 7 of the paper."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from anabranch.reproduce.truth import InductionTruth, Truths
 __all__ = ["formula", "heaviest", "resources", "runs_with_resources"]
 
 Resource = Mapping[str, list[Any]]
-"""What a record tells of one path, visit by visit: all evaluations so far, its log Z_k, and what was spent on it."""
+"""One path of a record, by visit: evaluations of the run so far, log Z_k, and evaluations spent on the path."""
 
-MOST_PATHS = 8
-TALLEST = 60.0
-"""The most nats that the axis of the evidence spans below the best path: what is lower has no posterior mass."""
+MAX_PATHS = 8
+MAX_NATS = 60.0
+"""The range of the evidence axis below the best path: lower paths have no posterior mass."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-MOST_MARKERS = 20
+MAX_MARKERS = 20
 LIGHT = "#C8C8C8"
 STYLES: tuple[Line, ...] = ("-", (0.0, (6.0, 1.5)), "-.", (0.0, (3.0, 1.0, 1.0, 1.0, 1.0, 1.0)))
 
@@ -34,7 +34,7 @@ def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
     if not runs:
         return None
     visited = dict.fromkeys(path for run in runs.values() for path in run["resources"])
-    paths = heaviest(visited, truths.induction, MOST_PATHS)
+    paths = heaviest(visited, truths.induction, MAX_PATHS)
     figure = Figure(figsize=(1 + 5.2 * len(runs), 8.5), layout="constrained")
     grid = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
     for (above, below), (method, run) in zip(grid.T, runs.items(), strict=True):
@@ -52,18 +52,18 @@ def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
 
 
 def runs_with_resources(records: Sequence[Record]) -> dict[str, Record]:
-    """The first run of function induction by each method that says what it spent on which path."""
+    """The first run of function induction by each method that counts evaluations by path."""
     first = {method: found[0] for method, found in runs_of(records, "induction").items()}
     return {method: run for method, run in first.items() if run["resources"]}
 
 
-def heaviest(paths: Iterable[str], truth: InductionTruth, most: int) -> list[str]:
-    """Those of the paths with the largest exact posterior probabilities, the heaviest first."""
-    return sorted(paths, key=lambda path: truth.weights[path], reverse=True)[:most]
+def heaviest(paths: Iterable[str], truth: InductionTruth, count: int) -> list[str]:
+    """The paths with the largest exact posterior probabilities, the heaviest first."""
+    return sorted(paths, key=lambda path: truth.weights[path], reverse=True)[:count]
 
 
 def formula(shape: str) -> str:
-    """The short name of a shape as people write it, without coefficients.
+    """The formula of a shape, without coefficients.
 
     >>> formula("x+sx2"), formula("sin(x+x2)")
     ('x + sin(x²)', 'sin(x + x²)')
@@ -77,31 +77,28 @@ def _draw_run(above: Axes, below: Axes, run: Record, paths: list[str]) -> None:
         if path not in paths:
             _draw_path(above, below, resource, run["evaluations"], color=LIGHT, linewidth=0.7, zorder=1)
     for order, path in enumerate(paths):
-        looks: dict[str, Any] = {
-            "color": PALETTE[order],
-            "linestyle": STYLES[order % len(STYLES)],
-            "marker": MARKERS[order],
-        }
-        above.plot([], [], **looks, linewidth=1.8, markersize=4, label=formula(path))
+        looks: dict[str, Any] = {"color": PALETTE[order], "linewidth": 1.8, "markersize": 4}
+        looks |= {"linestyle": STYLES[order % len(STYLES)], "marker": MARKERS[order]}
+        above.plot([], [], **looks, label=formula(path))
         if path in run["resources"]:
-            _draw_path(above, below, run["resources"][path], run["evaluations"], **looks, linewidth=1.8, markersize=4)
+            _draw_path(above, below, run["resources"][path], run["evaluations"], **looks)
     above.plot([], [], color=LIGHT, linewidth=0.7, label="other paths")
     for axes in (above, below):
         axes.grid(alpha=0.3)
 
 
 def _draw_path(above: Axes, below: Axes, resource: Resource, end: int, **looks: Any) -> None:
-    """What was known from each visit to the next, and to the end of the run, with a marker at the visits."""
+    """Steps from visit to visit and to the end of the run, with markers at the visits."""
     visits = len(resource["evaluations"])
     evaluations = [*resource["evaluations"], end]
-    every = list(range(0, visits, max(visits // MOST_MARKERS, 1)))
+    every = list(range(0, visits, max(visits // MAX_MARKERS, 1)))
     log_evidence, spent = (np.array([*resource[key], resource[key][-1]], float) for key in ("log_evidence", "spent"))
     above.step(evaluations, log_evidence, where="post", markevery=every, **looks)
     below.step(evaluations, spent, where="post", markevery=every, **looks)
 
 
 def _draw_truth(axes: Axes, truth: InductionTruth, paths: list[str]) -> None:
-    """Dashed lines; those of two paths that mirror each other lie on one another, and their dashes take turns."""
+    """Dashed lines; mirror images have the same evidence, and their dashes alternate."""
     for order, path in enumerate(paths):
         dashes = (4.0 * (order % 2), (4.0, 4.0))
         axes.axhline(truth.log_evidence_of[path], color=PALETTE[order], linestyle=dashes, linewidth=1)
@@ -109,10 +106,10 @@ def _draw_truth(axes: Axes, truth: InductionTruth, paths: list[str]) -> None:
 
 
 def _limits(runs: dict[str, Record], truth: InductionTruth, paths: list[str]) -> tuple[float, float]:
-    """From the lightest path shown to the heaviest, exact or estimated, or as far down as is of use."""
+    """From the lightest path shown, but at most `MAX_NATS` below the heaviest, to the heaviest."""
     shown = [run["resources"][path] for run in runs.values() for path in paths if path in run["resources"]]
     values = [truth.log_evidence_of[path] for path in paths]
     values += [resource["log_evidence"][-1] for resource in shown if resource["log_evidence"][-1] is not None]
-    low, high = max(min(values), max(values) - TALLEST), max(values)
+    low, high = max(min(values), max(values) - MAX_NATS), max(values)
     margin = 0.15 * (high - low) + 1
     return low - margin, high + margin

@@ -1,4 +1,4 @@
-"""How long the runs took, which the paper does not tell."""
+"""The time that each run took; the paper has no such figure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The exact answers of the paper's experiments, to compare estimates with.
+"""The exact answers of the paper's experiments.
 
-`induction.py` and `mixture.py` work them out by quadrature, without the library's inference, and store them beside
-themselves as JSON. Here they are read, and refused if the data of `anabranch.programs` are no longer those that they
-were made from.
+`induction.py` and `mixture.py` compute them by quadrature, without the library's inference, and store them as JSON in
+this folder. This file reads them, and raises if the data of `anabranch.programs` have changed since.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["InductionTruth", "MixtureTruth", "Truths", "all_truths", "induction_
 
 FOLDER = Path(__file__).parent
 DIGITS = 12
-"""The significant digits that are stored."""
+"""Significant digits of the stored numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class InductionTruth:
     """Function induction given its data.
 
     `log_evidence_of` and `weights` are log Z_k and the posterior probability of each path, by its shape, `log_evidence`
-    is log Z; `lppd` is Σ_n log p(y_n | D) over the held-out points. What is predicted are the mean and the 5% and 95%
-    quantiles of the function at some x, without noise. `log_evidence_error` is for the worst of the paths.
+    is log Z; `lppd` is Σ_n log p(y_n | D) over the held-out points. `predictive_…` are the mean and the 5% and 95%
+    quantiles of the function on a grid, without noise. `log_evidence_error` is the largest over the paths.
     """
 
     log_evidence_of: dict[str, float]
@@ -51,10 +50,9 @@ class InductionTruth:
 class MixtureTruth:
     """The mixture given its data, K − 1 ~ Poisson(rate).
 
-    `log_likelihood` is log p(y | K), with `error` the error of each, `log_evidence` is log Z = log p(y), and
-    `probability` is p(K | y), for the K that were worked out; what all larger K could add is bounded, and part of
-    `log_evidence_error`. What is predicted is the density of a new point at some y, given K = 5, which has all but
-    1e-12 of the posterior.
+    `log_likelihood` is log p(y | K), with its `error`, and `probability` is p(K | y), for K up to 15; `log_evidence` is
+    log Z, whose error includes a bound for all larger K. `predictive_density` is the density of a new point on a grid,
+    given K = 5, which has all but 1e-12 of the posterior.
     """
 
     log_likelihood: dict[int, float]
@@ -68,7 +66,7 @@ class MixtureTruth:
 
 @dataclass(frozen=True)
 class Truths:
-    """What is known exactly of each experiment."""
+    """The exact answers of each experiment."""
 
     gmm: MixtureTruth
     misspecified: MixtureTruth
@@ -76,31 +74,24 @@ class Truths:
 
 
 def all_truths() -> Truths:
-    """What is known exactly of all experiments."""
+    """The exact answers of all experiments."""
     return Truths(gmm=mixture_truth(9.0), misspecified=mixture_truth(90.0), induction=induction_truth())
 
 
 def induction_truth() -> InductionTruth:
     """The exact answers of `programs.function_induction` given its data."""
     stored = read("induction.json")
-    made_from = {name: stored[name] for name in ("x", "y", "x_test", "y_test")}
-    x, y = programs.function_induction_data()
-    x_test, y_test = programs.function_induction_test_data()
-    require_same(made_from, {"x": x, "y": y, "x_test": x_test, "y_test": y_test}, "function induction", "induction")
-    curves: dict[str, Any] = {f"predictive_{name}": np.array(values) for name, values in stored["predictive"].items()}
-    answers = ("log_evidence_error", "weights", "lppd", "lppd_error")
-    return InductionTruth(
-        log_evidence_of=stored["log_evidence"],
-        log_evidence=stored["log_evidence_total"],
-        **{name: stored[name] for name in answers},
-        **curves,
-    )
+    (x, y), (x_test, y_test) = programs.function_induction_data(), programs.function_induction_test_data()
+    require_same(stored, {"x": x, "y": y, "x_test": x_test, "y_test": y_test}, "function induction", "induction")
+    answers: dict[str, Any] = {name: stored[name] for name in ("log_evidence_error", "weights", "lppd", "lppd_error")}
+    answers |= {f"predictive_{name}": np.array(values) for name, values in stored["predictive"].items()}
+    return InductionTruth(log_evidence_of=stored["log_evidence"], log_evidence=stored["log_evidence_total"], **answers)
 
 
 def mixture_truth(rate: float) -> MixtureTruth:
     """The exact answers of `programs.mixture` given its data: p(K | y) ∝ Poisson(K − 1; rate) p(y | K)."""
     stored = read("mixture.json")
-    require_same({"y": stored["y"]}, {"y": programs.mixture_data()}, "the mixture", "mixture")
+    require_same(stored, {"y": programs.mixture_data()}, "the mixture", "mixture")
     log_likelihood, error, bound = (
         {int(K): value for K, value in stored[name].items()}
         for name in ("log_likelihood_given_K", "error", "log_likelihood_bound")
@@ -123,7 +114,7 @@ def mixture_truth(rate: float) -> MixtureTruth:
 
 
 def require_same(stored: Mapping[str, Any], now: Mapping[str, np.ndarray], program: str, module: str) -> None:
-    """Raise unless the program's data are still those that the answers were made from."""
+    """Raise if the program's data are not those of the stored answers."""
     changed = [
         name
         for name, values in now.items()
@@ -131,8 +122,8 @@ def require_same(stored: Mapping[str, Any], now: Mapping[str, np.ndarray], progr
     ]
     if changed:
         raise ValueError(
-            f"The data of {program} are no longer those that the stored answers were made from: {', '.join(changed)} "
-            f"differ. Make the answers anew with `python -m {__name__}.{module}`."
+            f"The data of {program} are not those of the stored answers: {', '.join(changed)} differ. Compute the "
+            f"answers again with `python -m {__name__}.{module}`."
         )
 
 
@@ -142,17 +133,17 @@ def read(name: str) -> dict[str, Any]:
 
 
 def write(name: str, answers: Mapping[str, Any]) -> None:
-    """Store the answers of one experiment beside this file."""
+    """Store the answers of one experiment in this folder."""
     (FOLDER / name).write_text(json.dumps(rounded(answers), indent=1) + "\n")
 
 
 def rounding(value: float) -> float:
-    """The most by which storing a number may change it."""
+    """The largest change of a number by rounding it to the stored digits."""
     return abs(value) * 10.0 ** (1 - DIGITS)
 
 
 def rounded(value: Any) -> Any:
-    """The same as plain numbers, lists and dictionaries, at the digits that are stored."""
+    """Plain numbers, lists and dictionaries, rounded to the stored digits."""
     if isinstance(value, Mapping):
         return {str(key): rounded(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):

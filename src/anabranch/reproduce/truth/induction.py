@@ -1,19 +1,19 @@
-"""The exact answers of function induction (section 7.3): the evidence of its 26 paths, and what they predict.
+"""The exact answers of function induction (section 7.3): the evidence of its 26 paths, and their predictions.
 
-A path is a shape of the function f, such as a x + b sin(c x²). Two facts leave at most two coefficients to a grid.
+A path is a shape of the function f, such as a x + b sin(c x²). At most two of its coefficients need a grid:
 
 - Where f is a sum, f = Σ_j b_j φ_j(x; θ), the outer coefficients b_j ~ Normal(0, 1) are linear. With noise of standard
   deviation s and Φ the matrix of φ_j at the data,
 
       p(y | θ) = Normal(y; 0, s² I + Φ Φᵀ),    b | y, θ ~ Normal(A⁻¹ Φᵀ y / s², A⁻¹),    A = I + Φᵀ Φ / s².
 
-- Where f = sin(c (a g + b h)), only u = c a and v = c b matter. Their density is e^(−r) / (2 π r), r² = u² + v², which
-  is to say that the radius is Exponential(1) and the angle uniform.
+- Where f = sin(c (a g + b h)), only u = c a and v = c b matter. Their density is e^(−r) / (2 π r), r² = u² + v²: the
+  radius is Exponential(1) and the angle uniform.
 
-So each path is a mixture over the nodes of a quadrature, and at each node the belief about f is Gaussian. Evidence,
+So each path is a mixture over the nodes of a quadrature, and at each node the posterior of f is Gaussian. Evidence,
 prediction and quantiles are sums over the nodes of all paths.
 
-`python -m anabranch.reproduce.truth.induction` makes the stored answers anew, in a minute or two.
+`python -m anabranch.reproduce.truth.induction` computes the stored answers again, in a minute or two.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = ["Prediction", "Resolution", "Solved", "log_predictive_densities", "ma
 
 NOISE = 0.5
 NEGLIGIBLE = 1e-13
-"""Nodes lighter than this times the heaviest of their path are forgotten, and predictions use none below it."""
+"""Nodes lighter than this, relative to the heaviest of their path, are dropped; so are they in predictions."""
 BATCH = 20_000
-"""How many nodes are worked on at a time."""
+"""Nodes evaluated at once."""
 
 Rule = tuple[np.ndarray, np.ndarray]
-"""The nodes of a quadrature, (nodes, coefficients), and the log of the prior mass that each stands for."""
+"""The nodes of a quadrature, (nodes, coefficients), and the log prior mass of each."""
 Terms = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From coefficients (nodes, coefficients) and x (points,), the terms of f: (nodes, points, terms)."""
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """How many nodes a quadrature has: for one coefficient, for each of two, and for the radius and the angle."""
+    """The nodes of a quadrature: for one coefficient, for each of two, and for the radius and the angle."""
 
     one: int
     two: int
@@ -91,11 +91,8 @@ def _sums() -> list[Path]:
     """a g(x) + b h(x), where g and h are leaves or sines of leaves."""
     children = [(name, 0.35, 0, _leaf(name)) for name in LEAVES]
     children += [(f"s{name}", 0.3 * 0.5, 1, _sine(_leaf(name))) for name in LEAVES]
-    rules = [
-        lambda _: nothing(),
-        lambda r: gaussian(r.one, 1),
-        lambda r: gaussian(r.two, 2),
-    ]  # by how many coefficients
+    # By the number of coefficients.
+    rules = [lambda _: nothing(), lambda r: gaussian(r.one, 1), lambda r: gaussian(r.two, 2)]
     return [
         Path(f"{g}+{h}", 0.2 * p * q, rules[n + m], _side_by_side(left, right, n), linear=True)
         for (g, p, n, left), (h, q, m, right) in itertools.product(children, repeat=2)
@@ -168,7 +165,7 @@ def _product(lines: list[np.ndarray], log_masses: list[np.ndarray]) -> Rule:
 
 @dataclass(frozen=True)
 class Belief:
-    """At each node, the log evidence and the Gaussian posterior of the factors of the terms."""
+    """At each node, the log evidence and the Gaussian posterior of the linear coefficients."""
 
     log_evidence: np.ndarray  # (nodes,)
     mean: np.ndarray  # (nodes, terms)
@@ -177,7 +174,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Solved:
-    """A path given data: log Z_k, the nodes that carry its posterior, and their share of it in logarithms."""
+    """A path given data: log Z_k, the nodes with posterior mass, and the log share of each."""
 
     path: Path
     log_evidence: float
@@ -187,7 +184,7 @@ class Solved:
 
 
 def solve(path: Path, x: np.ndarray, y: np.ndarray, resolution: Resolution) -> Solved:
-    """log Z_k = log Σ_i (prior mass of node i) p(y | node i), and the nodes that matter to it."""
+    """log Z_k = log Σ_i (prior mass of node i) p(y | node i), and the nodes that are not negligible."""
     nodes, log_mass = path.rule(resolution)
     batches = range(0, len(nodes), BATCH)
     log_evidence = np.concatenate([belief(path, nodes[i : i + BATCH], x, y).log_evidence for i in batches])
@@ -198,7 +195,7 @@ def solve(path: Path, x: np.ndarray, y: np.ndarray, resolution: Resolution) -> S
 
 
 def belief(path: Path, nodes: np.ndarray, x: np.ndarray, y: np.ndarray) -> Belief:
-    """What the data say about f at each node."""
+    """The posterior of f at each node."""
     terms = path.terms(nodes, x)
     return _linear_belief(terms, y) if path.linear else _certain_belief(terms[..., 0], y)
 
@@ -215,7 +212,7 @@ def _linear_belief(terms: np.ndarray, y: np.ndarray) -> Belief:
 
 
 def _certain_belief(function: np.ndarray, y: np.ndarray) -> Belief:
-    """Nothing is left open: f is its term, times one."""
+    """Without linear coefficients f is its only term."""
     nodes = len(function)
     return Belief(norm.logpdf(y, function, NOISE).sum(-1), np.ones((nodes, 1)), np.zeros((nodes, 1, 1)))
 
@@ -250,20 +247,20 @@ class Prediction:
         return 0.5 * (low + high)
 
 
-def posterior(solved: list[Solved], x: np.ndarray, lightest: float = NEGLIGIBLE) -> Prediction:
+def posterior(solved: list[Solved], x: np.ndarray, min_weight: float = NEGLIGIBLE) -> Prediction:
     """f at x: the nodes of all paths, each with the posterior probability of its path times its share of the path.
 
-    Nodes of a path whose probability, or whose own, is below `lightest` are left out, and the others made up to one.
+    Nodes with a probability below `min_weight` are left out, and the others normalised.
     """
     total = logsumexp([s.log_evidence for s in solved])
-    parts = [_predict(s, s.log_evidence - total, x, lightest) for s in solved]
+    parts = [_predict(s, s.log_evidence - total, x, min_weight) for s in solved]
     log_weight, mean, variance = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Prediction(log_weight - logsumexp(log_weight), mean, variance)
 
 
-def _predict(solved: Solved, log_weight: float, x: np.ndarray, lightest: float) -> tuple[np.ndarray, ...]:
+def _predict(solved: Solved, log_weight: float, x: np.ndarray, min_weight: float) -> tuple[np.ndarray, ...]:
     log_weights = log_weight + solved.log_share
-    kept = log_weights > np.log(lightest)
+    kept = log_weights > np.log(min_weight)
     terms = solved.path.terms(solved.nodes[kept], x)
     mean = np.einsum("inj,ij->in", terms, solved.belief.mean[kept])
     variance = np.einsum("inj,ijk,ink->in", terms, solved.belief.covariance[kept], terms)
@@ -276,11 +273,11 @@ def log_predictive_densities(prediction: Prediction, y: np.ndarray) -> np.ndarra
     return logsumexp(prediction.log_weight[:, None] + norm.logpdf(y, prediction.mean, sd), axis=0)
 
 
-# What is stored -----------------------------------------------------------------------------------------------------
+# Stored answers -----------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Make the stored answers anew, and print them."""
+    """Compute the stored answers, and print them."""
     x, y = programs.function_induction_data()
     x_test, y_test = programs.function_induction_test_data()
     coarse, fine = ([solve(path, x, y, resolution) for path in paths()] for resolution in (COARSE, FINE))
@@ -318,8 +315,8 @@ def _held_out(coarse: list[Solved], fine: list[Solved], x: np.ndarray, y: np.nda
 
 def _curves(solved: list[Solved], x: np.ndarray) -> dict[str, np.ndarray]:
     mean, _ = posterior(solved, x).moments()
-    # A quantile asks for every node many times over, and the lightest do not move the digits of a figure.
-    heavier = posterior(solved, x, lightest=1e-9)
+    # A quantile evaluates every node many times, and the lightest do not change a figure.
+    heavier = posterior(solved, x, min_weight=1e-9)
     return {"x": x, "mean": mean, "lower": heavier.quantile(0.05), "upper": heavier.quantile(0.95)}
 
 

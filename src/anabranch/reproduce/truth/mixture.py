@@ -1,8 +1,8 @@
 """The exact answers of the mixture (section 3): log p(y | K) for K = 1 to 15, and the density of a new point.
 
 Given K, component k lies in cell k = [20 (k − 1) / K, 20 k / K], so that the components are in order. A point between
-the centres of cells k and k + 1 has its nearest component in one of the two, or next to nothing near it. With only
-these two terms kept, the likelihood is a chain,
+the centres of cells k and k + 1 has its nearest component in one of the two, or none nearby. With these two terms
+alone, the likelihood is a chain,
 
     p(y | μ) = Π_k ψ_k(μ_k, μ_(k+1)),    ψ_k = Π_n (Normal(y_n; μ_k, 0.1²) + Normal(y_n; μ_(k+1), 0.1²)) / K,
 
@@ -11,7 +11,7 @@ time, on Gauss-Legendre nodes. The terms left out are positive, and none is larg
 its cell that is nearest to the point: adding these to ψ_k bounds p(y | K) from above. With all K components at their
 nearest, each for each point, the bound needs no integral, and shows that the K beyond 15 do not matter.
 
-`python -m anabranch.reproduce.truth.mixture` makes the stored answers anew, in a minute or two.
+`python -m anabranch.reproduce.truth.mixture` computes the stored answers again, in a minute or two.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["log_likelihood", "log_likelihood_bound", "log_likelihood_bound_beyon
 EXTENT = 20.0
 SD = 0.1
 COMPONENTS = range(1, 16)
-"""The K whose likelihood is worked out."""
+"""The K whose likelihood is computed."""
 BOUNDED = range(16, 401)
-"""The K for which it is only bounded."""
+"""The K whose likelihood is bounded."""
 COARSE, FINE = 8, 11
 """Gauss-Legendre nodes per panel."""
 PANEL = 0.05
-"""A panel is no wider than this: the posterior of a component that holds 30 points has a deviation of 0.02."""
+"""The largest width of a panel: the posterior of a component with 30 points has a standard deviation of 0.02."""
 GRADED = PANEL * 0.5 ** np.arange(1, 6)
-"""Panel edges close to the ends of a cell, where the posterior of a component that is cut off falls the fastest."""
+"""Panel edges near the ends of a cell, where a truncated posterior falls fastest."""
 
 
 def log_likelihood(y: np.ndarray, K: int, nodes_per_panel: int, upper: bool = False) -> float:
@@ -57,7 +57,7 @@ def log_likelihood(y: np.ndarray, K: int, nodes_per_panel: int, upper: bool = Fa
 
 
 def cell_rule(K: int, k: int, nodes_per_panel: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of μ_k in its cell, and the log of the prior mass that each stands for."""
+    """Nodes of μ_k in its cell, and the log prior mass of each."""
     width = EXTENT / K
     ends = np.linspace(0, width, int(np.ceil(width / PANEL)) + 1)
     ends = np.unique(np.concatenate([ends, GRADED, width - GRADED]))
@@ -86,12 +86,12 @@ def log_nearest(y: np.ndarray, K: int, components: list[int]) -> np.ndarray:
 
 
 def log_likelihood_bound(y: np.ndarray, K: int) -> float:
-    """What log p(y | K) does not exceed: every component is at its nearest to every point."""
+    """An upper bound of log p(y | K): every component is at its nearest to every point."""
     return float(np.sum(log_nearest(y, K, list(range(1, K + 1))) - np.log(K)))
 
 
 def log_likelihood_bound_beyond(y: np.ndarray, K: int) -> float:
-    """What log p(y | K) does not exceed, for this K and all larger ones.
+    """An upper bound of log p(y | K) for this K and all larger ones.
 
     Over cells of width w = 20 / K, the largest values of a density with one peak f sum to at most 1 / w + 2 f: every
     point has a density of at most 1 / 20 + 2 f / K, which falls with K.
@@ -117,7 +117,7 @@ def predictive_density(y: np.ndarray, at: np.ndarray, nodes_per_panel: int = FIN
 
 
 def main() -> None:
-    """Make the stored answers anew, and print them."""
+    """Compute the stored answers, and print them."""
     y = programs.mixture_data()
     values, errors = {}, {}
     for K in COMPONENTS:
