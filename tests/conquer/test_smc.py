@@ -17,7 +17,7 @@ from scipy.integrate import quad
 import anabranch as ab
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.smc import SMC, SMCState
-from anabranch.conquer.smc_bridge import FromProposal, fitted
+from anabranch.conquer.smc_tempering import FromProposal, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Executions, Path

@@ -5,6 +5,7 @@ from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
 from anabranch.conquer.hmc import HMC, NUTS
+from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
 from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
@@ -20,6 +21,7 @@ __all__ = [
     "Enumerate",
     "Estimate",
     "Forward",
+    "Laplace",
     "ModeMixture",
     "PathTarget",
     "RandomWalk",

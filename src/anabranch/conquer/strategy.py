@@ -1,32 +1,39 @@
-"""The protocol of a local strategy: how inference runs on one path; and what those that follow gradients need."""
+"""The protocol of a local strategy, which runs inference on one path (paper, section 4.2)."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
+from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["Strategy", "check_gradient"]
+__all__ = ["Strategy", "cheapest_visit", "check_gradient"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` never changes the one it is given: it returns another.
+    A state pickles, and `advance` returns a new one. A strategy may also have a method `cheapest_visit`: see there.
     """
 
-    def start(self, target: Target, rng: np.random.Generator) -> Any:
+    def start(self, target: Target, rng: Generator) -> Any:
         """The state before any work; raises `errors.StrategyCannotRun` where the strategy does not suit the path."""
 
-    def advance(self, target: Target, state: Any, rng: np.random.Generator, evaluations: int) -> Any:
-        """Spend about this many evaluations of the density: whole steps, at least one, so a few more or less."""
+    def advance(self, target: Target, state: Any, rng: Generator, evaluations: int) -> Any:
+        """Spend about this many evaluations of the density, in whole steps and at least one."""
 
     def estimate(self, target: Target, state: Any) -> Estimate:
-        """What is known by now. Costs no evaluation of the density."""
+        """The estimate by now. It takes no evaluation of the density."""
+
+
+def cheapest_visit(strategy: Strategy, dim: int) -> int:
+    """Evaluations below which a first visit to a path with so many coordinates gives only a rough estimate and compiles
+    nothing; 0 where a strategy has no such visit, and no method of this name."""
+    method = getattr(strategy, "cheapest_visit", None)
+    return 0 if method is None else int(method(dim))
 
 
 def check_gradient(target: Target, name: str) -> None:

@@ -1,13 +1,13 @@
 """Exchangeable components, found by evaluating the density.
 
-Where swapping two blocks of coordinates (index i and j of every site that shares an axis, or sites that differ in their
-number only: mu0, mu1) leaves prior and likelihood unchanged, the blocks are exchangeable, and every mode has K! copies.
-One ordering is enough:
+Blocks of coordinates (the indices of a shared axis of some sites, or sites that differ in their number only: mu0, mu1)
+are exchangeable if swapping two of them leaves prior and likelihood unchanged. Every mode then has K! copies, and one
+ordering is enough:
 
     Z_k = K! ∫ γ_k(x) 1[x_1 < x_2 < ... < x_K] dx,
 
-where x_i is one coordinate of block i, the key. The draws then get their labels back at random (`unfold`), so that they
-are draws from the posterior: mu0 is any of the components, as the program says.
+where x_i is one coordinate of block i, the key. The labels of the draws are then permuted at random (`unfold`), which
+makes them draws from the posterior.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from anabranch.divide.internals import inside
 
 __all__ = ["Exchangeable", "are_symmetries", "find_symmetries", "fold", "log_copies", "ordered", "unfold"]
 
-_MOST_SETS = 31
-"""Sets of sites that are tried together, at most."""
-_POINTS = 50
-"""Points at which a symmetry is tested."""
+_MAX_SETS, _MAX_POINTS = 31, 50
+"""Sets of sites that are tried together, and points at which each is tested."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,11 @@ class Exchangeable:
     """K blocks that can be permuted.
 
     Attributes:
-        names: what is permuted, in words, one for each family of sites.
+        names: of the families of sites whose blocks are permuted.
         families: for each family the columns of block i in row i, (K, width).
-        simplices: for each family whether its K blocks are the parts of a simplex, whose K - 1 coordinates do not
-            belong to one block each; its columns are then the row of coordinates, (1, K - 1).
-        key: the family and the column of its blocks that they are ordered by.
+        simplices: for each family whether its blocks are the parts of a simplex, whose K - 1 coordinates belong to no
+            single block; its columns are then one row, (1, K - 1).
+        key: the family and the column of its blocks by which they are ordered.
     """
 
     names: tuple[str, ...]
@@ -64,9 +62,9 @@ class Exchangeable:
         return self.families[family][:, column]
 
     def with_best_key(self, points: np.ndarray, widths: np.ndarray) -> Exchangeable:
-        """Ordered by what tells the blocks apart best, at modes with these widths (both (m, d)).
+        """Ordered by the coordinate that separates the blocks best, at modes with these widths (both (m, d)).
 
-        An order by what does not tell them apart would cut through the middle of every mode.
+        An order by a coordinate that does not separate them would cut every mode in the middle.
         """
 
         def separation(key: tuple[int, int]) -> float:
@@ -85,7 +83,7 @@ class Exchangeable:
         return replace(self, key=max(keys, key=separation))
 
     def permuted(self, points: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """Points whose block i is what block order[:, i] was; `order` has one row for each point."""
+        """Points whose block i is the former block order[:, i]; `order` has one row for each point."""
         out = points.copy()
         for columns, simplex in zip(self.families, self.simplices, strict=True):
             if simplex:
@@ -122,10 +120,10 @@ def ordered(points: np.ndarray, symmetries: Sequence[Exchangeable]) -> np.ndarra
 
 
 def find_symmetries(target: Target, points: np.ndarray) -> list[Exchangeable]:
-    """The exchangeable blocks of a target, tested at some of these points; the largest sets of sites first."""
+    """The exchangeable blocks of a target, tested at some of the points; the largest sets of sites come first."""
     if not len(points):
         return []
-    points = points[:_POINTS]
+    points = points[:_MAX_POINTS]
     found: list[Exchangeable] = []
     taken: set[int] = set()
     for size, families in sorted(_families(target).items(), reverse=True):
@@ -150,9 +148,10 @@ class _Family:
 
 
 def _families(target: Target) -> dict[int, list[_Family]]:
-    """What may be exchangeable, by the number of blocks."""
+    """The families whose blocks may be exchangeable, by the number of blocks."""
     out: dict[int, list[_Family]] = defaultdict(list)
-    position = _positions(target)
+    position = np.full(target.path.dim, -1)
+    position[target.columns] = np.arange(target.dim)
     numbered: dict[str, list[tuple[int, SiteInfo]]] = defaultdict(list)
     for site in target.path.sites:
         if site.columns is None or site.discrete:
@@ -175,19 +174,11 @@ def _families(target: Target) -> dict[int, list[_Family]]:
     return out
 
 
-def _positions(target: Target) -> np.ndarray:
-    """Where each coordinate of the path is among the target's, which lacks what was summed out."""
-    path = target.path
-    if target.dim == path.dim:
-        return np.arange(path.dim)
-    return np.where(path.discrete, -1, np.cumsum(~path.discrete) - 1)
-
-
 def _sets(families: Sequence[_Family]) -> Iterator[tuple[_Family, ...]]:
     """Sets of families, the largest first."""
     sizes = range(len(families), 0, -1)
     every = itertools.chain.from_iterable(itertools.combinations(families, size) for size in sizes)
-    return itertools.islice(every, _MOST_SETS)
+    return itertools.islice(every, _MAX_SETS)
 
 
 def _candidate(size: int, families: Sequence[_Family]) -> Exchangeable | None:
@@ -206,14 +197,13 @@ def _candidate(size: int, families: Sequence[_Family]) -> Exchangeable | None:
 def are_symmetries(
     target: Target, symmetries: Sequence[Exchangeable], points: np.ndarray, rng: np.random.Generator
 ) -> bool:
-    """Whether the blocks can indeed be permuted at these points: a check where the mass is, once that is known."""
+    """Whether the blocks are exchangeable at these points."""
     return _same(target.evaluate(points), target.evaluate(unfold(points, symmetries, rng)))
 
 
 def _is_symmetric(target: Target, candidate: Exchangeable, points: np.ndarray) -> bool:
     """Whether the swaps of neighbours, which generate all permutations, leave prior and likelihood unchanged."""
-    few = points[:2]  # most candidates fail at once
-    for some in (few, points):
+    for some in (points[:2], points):  # most candidates fail at the first two points
         reference = target.evaluate(some)
         for i in range(candidate.size - 1):
             order = np.arange(candidate.size)
@@ -224,7 +214,7 @@ def _is_symmetric(target: Target, candidate: Exchangeable, points: np.ndarray) -
 
 
 def _same(one: Evaluation, other: Evaluation) -> bool:
-    """Whether points have the same guards, likelihoods and prior densities of values."""
+    """Whether points have the same guards, likelihoods and prior densities."""
     if not (one.inside == other.inside).all():
         return False
     kept = one.inside

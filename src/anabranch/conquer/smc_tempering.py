@@ -1,10 +1,9 @@
-"""The sequence of densities that tempering follows: γ_β(x) = s(x) r(x)^β, from a start that can be drawn from (β = 0)
-to the density of the path (β = 1).
+"""The tempered densities γ_β(x) = s(x) r(x)^β, from a start that can be sampled (β = 0) to the path (β = 1).
 
     from the prior:      s = prior, r = likelihood
     from a proposal q:   s = q,     r = γ/q,  so that γ_β = q^(1−β) γ^β
 
-The first needs the prior probability of the path; the second does not, so it serves where guards are rarely met.
+The first needs the prior probability of the path; the second serves where guards are rarely met.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
@@ -22,7 +22,7 @@ from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.divide import Evaluation
 
-__all__ = ["Bridge", "FromPrior", "FromProposal", "Particles", "Proposal", "Start", "fitted"]
+__all__ = ["FromPrior", "FromProposal", "MixedProposal", "Particles", "Start", "Tempering", "fitted"]
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Particles:
         return len(self.points)
 
     def log_density(self, beta: float) -> np.ndarray:
-        """log γ_β. At β = 0 a point of zero likelihood still counts."""
+        """log γ_β; at β = 0 also at points of zero likelihood."""
         return self.log_start + beta * self.log_ratio if beta > 0 else self.log_start
 
     def take(self, index: np.ndarray) -> Particles:
         return Particles(self.points[index], self.log_start[index], self.log_ratio[index])
 
     def replaced(self, by: Particles, where: np.ndarray) -> Particles:
-        """Those of another population at some places."""
+        """With the particles of another population at some places."""
         return Particles(
             np.where(where[:, None], by.points, self.points),
             np.where(where, by.log_start, self.log_start),
@@ -62,29 +62,29 @@ class Start:
     log_evidence_sd: float
 
 
-class Bridge(Protocol):
-    """A start, and the way from there to the density of the target."""
+class Tempering(Protocol):
+    """A start, and the densities between it and the target."""
 
     @property
     def target(self) -> Target: ...
 
-    def draw(self, n: int, rng: np.random.Generator) -> Start:
+    def draw(self, n: int, rng: Generator) -> Start:
         """At most n draws from the start."""
 
     def at(self, points: np.ndarray) -> Particles:
         """Both densities at these points."""
 
     def differentiate(self, points: np.ndarray, beta: float) -> tuple[Particles, np.ndarray]:
-        """The same and the gradient of log γ_β."""
+        """The same, and the gradient of log γ_β."""
 
 
 @dataclass(frozen=True)
 class FromPrior:
-    """The bridge whose ratio is the likelihood."""
+    """The ratio r is the likelihood."""
 
     target: Target
 
-    def draw(self, n: int, rng: np.random.Generator) -> Start:
+    def draw(self, n: int, rng: Generator) -> Start:
         draws = self.target.prior(n, rng)
         return Start(draws.points, draws.log_weights, draws.log_probability, draws.log_probability_sd)
 
@@ -102,15 +102,15 @@ class FromPrior:
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """A mixture over the continuous coordinates, and independent rounded ones around centres for the discrete."""
+class MixedProposal:
+    """A mixture over the continuous coordinates, and independent rounded Student-t distributions for the discrete."""
 
     discrete: np.ndarray
     mixture: StudentMixture | None
     centres: np.ndarray
     kernel: StudentKernel
 
-    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, n: int, rng: Generator) -> np.ndarray:
         points = np.empty((n, len(self.discrete)))
         if self.mixture is not None:
             points[:, ~self.discrete] = self.mixture.draw(n, rng)
@@ -122,7 +122,7 @@ class Proposal:
         return whole if self.mixture is None else whole + self.mixture.log_density(points[:, ~self.discrete])
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
-        """Of the log density, zero in discrete coordinates."""
+        """The gradient of the log density, zero in discrete coordinates."""
         out = np.zeros_like(points)
         if self.mixture is not None:
             out[:, ~self.discrete] = _gradient(self.mixture, points[:, ~self.discrete])
@@ -131,12 +131,12 @@ class Proposal:
 
 @dataclass(frozen=True)
 class FromProposal:
-    """The bridge from a normalised proposal."""
+    """The start is a normalised proposal."""
 
     target: Target
-    proposal: Proposal
+    proposal: MixedProposal
 
-    def draw(self, n: int, rng: np.random.Generator) -> Start:
+    def draw(self, n: int, rng: Generator) -> Start:
         return Start(self.proposal.draw(n, rng), np.zeros(n), 0.0, 0.0)
 
     def at(self, points: np.ndarray) -> Particles:
@@ -152,22 +152,22 @@ class FromProposal:
         return Particles(points, log_start, evaluation.log_density - log_start)
 
 
-def fitted(points: np.ndarray, discrete: np.ndarray, mixture: StudentMixture | None = None) -> Proposal:
+def fitted(points: np.ndarray, discrete: np.ndarray, mixture: StudentMixture | None = None) -> MixedProposal:
     """A proposal as wide as the points; its continuous part may be given."""
     whole, real = points[:, discrete], points[:, ~discrete]
     if mixture is None and real.shape[1]:
         mixture = broad(real)
     kernel = StudentKernel(np.maximum(1.5 * whole.std(axis=0), 0.5), np.ones(whole.shape[1], bool))
-    return Proposal(discrete, mixture, np.rint(np.median(whole, axis=0)), kernel)
+    return MixedProposal(discrete, mixture, np.rint(np.median(whole, axis=0)), kernel)
 
 
 def _gradient(mixture: StudentMixture, points: np.ndarray) -> np.ndarray:
-    """Of the log density: −Σ_j p(j | x) (ν_j + d)/(ν_j + q_j) (R_j R_jᵀ)⁻¹ (x − m_j)."""
+    """The gradient of the log density: −Σ_j p(j | x) (ν_j + d)/(ν_j + q_j) (R_j R_jᵀ)⁻¹ (x − m_j)."""
     logs, distances = mixture.log_parts(points)
-    duty = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+    responsibility = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
     out = np.zeros_like(points)
-    for j, (mean, root, freedom) in enumerate(zip(mixture.means, mixture.roots, mixture.freedom, strict=True)):
-        pull = (freedom + mixture.dim) / (freedom + distances[:, j]) if np.isfinite(freedom) else 1.0
-        standard = solve_triangular(root, (points - mean).T, lower=True, check_finite=False)
-        out -= (duty[:, j] * pull)[:, None] * solve_triangular(root.T, standard, check_finite=False).T
+    for j, (mean, scale_tril, df) in enumerate(zip(mixture.means, mixture.scale_trils, mixture.df, strict=True)):
+        pull = (df + mixture.dim) / (df + distances[:, j]) if np.isfinite(df) else 1.0
+        standard = solve_triangular(scale_tril, (points - mean).T, lower=True, check_finite=False)
+        out -= (responsibility[:, j] * pull)[:, None] * solve_triangular(scale_tril.T, standard, check_finite=False).T
     return out
