@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import fields, replace
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np

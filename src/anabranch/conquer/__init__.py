@@ -14,18 +14,6 @@ from anabranch.conquer.target import PathTarget, Target
 from anabranch.conquer.variational import Variational
 
 __all__ = [
-    "HMC",
-    "NUTS",
-    "SMC",
-    "Auto",
-    "Enumerate",
-    "Estimate",
-    "Forward",
-    "Laplace",
-    "ModeMixture",
-    "PathTarget",
-    "RandomWalk",
-    "Strategy",
-    "Target",
-    "Variational",
-]
+    "HMC", "NUTS", "SMC", "Auto", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture", "PathTarget",
+    "RandomWalk", "Strategy", "Target", "Variational",
+]  # fmt: skip

@@ -206,7 +206,7 @@ class Auto:
         symmetries = find_symmetries(target, points)
         points = fold(points, symmetries)
         defensive = broad(prior if len(prior) > 50 else points)
-        return self.modes.start_from(fit_to_points(points, rng), defensive, symmetries)
+        return ModeMixtureState(fit_to_points(points, rng), defensive, tuple(symmetries))
 
     # When to change them ----------------------------------------------------------------------------------------
 

@@ -26,14 +26,6 @@ def weights_are_trusted(ess: float, pareto_k: float) -> bool:
     return ess >= MIN_ESS and (ess >= LARGE_ESS or not pareto_k > MAX_PARETO_K)
 
 
-def slow_error(ess: float, pareto_k: float) -> float:
-    """The relative error of a mean of weights with a heavy tail: n^−(1−k) instead of n^−½ (Vehtari et al., 2024).
-
-    It is 1 above k = 1, where the mean does not exist.
-    """
-    return float(max(ess, 1.0) ** -(1 - min(pareto_k, 1.0))) if pareto_k > MAX_PARETO_K else 0.0
-
-
 @dataclass(frozen=True)
 class Estimate:
     """An estimate of one path: its evidence with an error, and weighted draws from its posterior.
@@ -109,7 +101,9 @@ class Estimate:
         ess, k = effective_sample_size(logs), pareto_k(log_weights)
         possible = log_z
         if not weights_are_trusted(ess, k):
-            possible = max(log_z + np.log1p(slow_error(ess, k)), extrapolated_log_mean(log_weights))
+            # With a heavy tail the relative error falls as n^−(1−k), from k = 1 on not at all (Vehtari et al., 2024).
+            slow_error = max(ess, 1.0) ** -(1 - min(k, 1.0)) if k > MAX_PARETO_K else 0.0
+            possible = max(log_z + np.log1p(slow_error), extrapolated_log_mean(log_weights))
         return cls(
             log_evidence=log_z,
             log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,

@@ -8,9 +8,9 @@ covariance of the window's draws. All chains share both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -38,16 +38,6 @@ _MIN_LEAPFROGS = 4
 """Leapfrog steps of each transition that the evaluations left must allow before another block begins."""
 
 LogDensity = Callable[[Any], Any]
-
-
-class Transition(Hashable, Protocol):
-    """The settings of a sampler that moves all chains by one step."""
-
-    @property
-    def acceptance(self) -> float: ...
-
-    def transition(self, key: Any, states: Any, log_density: LogDensity, step_size: Any) -> tuple[Any, Any, Any]:
-        """The states after a step of all chains, BlackJAX's information, and which chains tune the step size."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +88,18 @@ class Transitions(NamedTuple):
     divergent: Any
 
 
-_functions: WeakKeyDictionary[Path, dict[tuple[Transition, int], Callable[..., Any]]] = WeakKeyDictionary()
+_functions: WeakKeyDictionary[Path, dict[tuple[Any, int], Callable[..., Any]]] = WeakKeyDictionary()
 
 
-def _compiled(sampler: Transition, path: Path) -> Callable[..., Any]:
-    """The function that moves the chains through the path, compiled again if the path has grown."""
+def _compiled(sampler: Any, path: Path) -> Callable[..., Any]:
+    """The function that moves the chains by `sampler.transition`, compiled again if the path has grown."""
     functions, key = _functions.setdefault(path, {}), (sampler, len(path.ends))
     if key not in functions:
         functions[key] = _block_function(sampler, log_density_function(path))
     return functions[key]
 
 
-def _block_function(sampler: Transition, log_density: LogDensity) -> Callable[..., Any]:
+def _block_function(sampler: Any, log_density: LogDensity) -> Callable[..., Any]:
     """The function of a seed, positions z (N, d), R, the state of dual averaging, and whether that is updated."""
     # Here and not above: it takes a second to import.
     from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
@@ -141,7 +131,7 @@ def _block_function(sampler: Transition, log_density: LogDensity) -> Callable[..
 class Runner:
     """Runs blocks of steps of all chains, and counts their evaluations."""
 
-    def __init__(self, sampler: Transition, target: Target, rng: Generator) -> None:
+    def __init__(self, sampler: Any, target: Target, rng: Generator) -> None:
         self.target, self.rng, self._block = target, rng, _compiled(sampler, target.path)
 
     def sample(self, state: ChainState) -> tuple[ChainState, Transitions]:

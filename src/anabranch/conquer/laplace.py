@@ -1,7 +1,7 @@
 """A Laplace estimate of a path, on the host: Newton's method from the best of a few prior draws, without gradients.
 
 Most paths of a large program have no mass: a Laplace estimate takes a few hundred evaluations and no compilation. The
-curvature at the modes gives a mixture for importance sampling (`ModeMixture.start_from`), which corrects its errors.
+curvature at the modes gives a mixture for importance sampling (`ModeMixture`), which corrects its errors.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def laplace_start(target: Target, rng: Generator, strategy: ModeMixture) -> Mode
     if symmetries:
         symmetries = [each.with_best_key(modes.points, widths(modes.precision, scales)) for each in symmetries]
         modes, _ = _newton(target, fold(modes.points, symmetries), scales)
-    return strategy.start_from(fit_to_modes(modes, strategy.depth), defensive, symmetries)
+    return ModeMixtureState(fit_to_modes(modes, strategy.depth), defensive, tuple(symmetries))
 
 
 def _newton(target: Target, points: np.ndarray, scales: np.ndarray) -> tuple[Modes, bool]:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
-from anabranch import errors
 from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, reflections, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_modes, fit_to_weights
 from anabranch.conquer.population import broad, overdispersed_points
+from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import Target
@@ -127,24 +127,8 @@ class ModeMixture:
               min_ordered=share())  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> ModeMixtureState:
-        if target.discrete.any() or target.dim == 0:
-            raise errors.StrategyCannotRun(
-                f"ModeMixture needs real coordinates and nothing else; the path ({target.path.description}) has "
-                f"{target.dim}, of which {int(target.discrete.sum())} are discrete",
-                remedy="Use Enumerate or SMC for it",
-            )
-        if not target.has_gradient:
-            raise errors.StrategyCannotRun(
-                f"ModeMixture needs a gradient, which the path ({target.path.description}) does not have",
-                remedy="Use SMC or RandomWalk for it",
-            )
+        check_gradient(target, "ModeMixture")
         return ModeMixtureState()
-
-    def start_from(
-        self, proposal: StudentMixture, defensive: StudentMixture, symmetries: Sequence[Exchangeable] = ()
-    ) -> ModeMixtureState:
-        """A state that continues from a mixture found by other means, such as a fit to a population."""
-        return ModeMixtureState(proposal, defensive, tuple(symmetries))
 
     def advance(self, target: Target, state: ModeMixtureState, rng: Generator, evaluations: int) -> ModeMixtureState:
         end = target.evaluations + evaluations

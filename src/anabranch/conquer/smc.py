@@ -21,7 +21,7 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import overdispersed_points
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
 from anabranch.conquer.smc_sweep import Sweep, SweepUnderWay, next_temperature, pooled, resampled, scatter
-from anabranch.conquer.smc_tempering import FromPrior, FromProposal, MixedProposal, Tempering, fitted
+from anabranch.conquer.smc_tempering import MixedProposal, Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.divide.support import prior_is_sampled
@@ -149,14 +149,14 @@ class SMC:
 
     def _begun(self, target: Target, state: SMCState, n: int, rng: Generator) -> SMCState:
         """A sweep of n particles, at its start."""
-        before, tempering = target.evaluations, _tempering(target, state)
+        before, tempering = target.evaluations, Tempering(target, state.proposal)
         start = tempering.draw(n, rng)
         if not len(start.points):
             return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim)))
         founders = resampled(start.log_weights, n, rng)
         particles = tempering.at(start.points).take(founders)
         sweep = SweepUnderWay(
-            particles, founders, np.zeros(len(start.points)), 0.0, start.log_evidence, start.log_evidence_sd**2
+            particles, founders, np.zeros(len(start.points)), 0.0, start.log_probability, start.log_probability_sd**2
         )
         if len(start.points) < n:
             sweep, state, _ = self._moved(tempering, sweep, state, rng)
@@ -164,7 +164,7 @@ class SMC:
 
     def _continued(self, target: Target, state: SMCState, rng: Generator) -> SMCState:
         """The sweep from temperature to temperature, to the posterior unless a limit comes before."""
-        tempering, complete = _tempering(target, state), True
+        tempering, complete = Tempering(target, state.proposal), True
         while complete and (sweep := state.under_way) is not None:
             before, n = target.evaluations, len(sweep.particles)
             higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self.share)
@@ -216,10 +216,6 @@ class SMCState:
     def counted(self) -> tuple[Sweep, ...]:
         """The sweeps that make the estimate."""
         return self.sweeps[1:] or self.sweeps
-
-
-def _tempering(target: Target, state: SMCState) -> Tempering:
-    return FromPrior(target) if state.proposal is None else FromProposal(target, state.proposal)
 
 
 def _remarks(state: SMCState) -> list[str]:

@@ -9,7 +9,6 @@ The first needs the prior probability of the path; the second serves where guard
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -20,9 +19,9 @@ from anabranch.conquer.kernel import StudentKernel
 from anabranch.conquer.population import broad
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
-from anabranch.divide import Evaluation
+from anabranch.divide import Evaluation, PriorDraws
 
-__all__ = ["FromPrior", "FromProposal", "MixedProposal", "Particles", "Start", "Tempering", "fitted"]
+__all__ = ["MixedProposal", "Particles", "Tempering", "fitted"]
 
 
 @dataclass(frozen=True)
@@ -50,55 +49,6 @@ class Particles:
             np.where(where, by.log_start, self.log_start),
             np.where(where, by.log_ratio, self.log_ratio),
         )
-
-
-@dataclass(frozen=True)
-class Start:
-    """Weighted draws from s, and the log of its normaliser with a standard error."""
-
-    points: np.ndarray
-    log_weights: np.ndarray
-    log_evidence: float
-    log_evidence_sd: float
-
-
-class Tempering(Protocol):
-    """A start, and the densities between it and the target."""
-
-    @property
-    def target(self) -> Target: ...
-
-    def draw(self, n: int, rng: Generator) -> Start:
-        """At most n draws from the start."""
-
-    def at(self, points: np.ndarray) -> Particles:
-        """Both densities at these points."""
-
-    def differentiate(self, points: np.ndarray, beta: float) -> tuple[Particles, np.ndarray]:
-        """The same, and the gradient of log γ_β."""
-
-
-@dataclass(frozen=True)
-class FromPrior:
-    """The ratio r is the likelihood."""
-
-    target: Target
-
-    def draw(self, n: int, rng: Generator) -> Start:
-        draws = self.target.prior(n, rng)
-        return Start(draws.points, draws.log_weights, draws.log_probability, draws.log_probability_sd)
-
-    def at(self, points: np.ndarray) -> Particles:
-        return self._particles(points, self.target.evaluate(points))
-
-    def differentiate(self, points: np.ndarray, beta: float) -> tuple[Particles, np.ndarray]:
-        evaluation, gradient = self.target.differentiate(points, beta)
-        return self._particles(points, evaluation), gradient
-
-    @staticmethod
-    def _particles(points: np.ndarray, evaluation: Evaluation) -> Particles:
-        parts = (evaluation.log_prior, evaluation.log_likelihood)
-        return Particles(points, *(np.where(evaluation.inside, part, -np.inf) for part in parts))
 
 
 @dataclass(frozen=True)
@@ -130,24 +80,35 @@ class MixedProposal:
 
 
 @dataclass(frozen=True)
-class FromProposal:
-    """The start is a normalised proposal."""
+class Tempering:
+    """The densities between a start, which is the prior or a proposal, and the target."""
 
     target: Target
-    proposal: MixedProposal
+    proposal: MixedProposal | None = None
 
-    def draw(self, n: int, rng: Generator) -> Start:
-        return Start(self.proposal.draw(n, rng), np.zeros(n), 0.0, 0.0)
+    def draw(self, n: int, rng: Generator) -> PriorDraws:
+        """At most n weighted draws from the start, and the log of its normaliser."""
+        if self.proposal is None:
+            return self.target.prior(n, rng)
+        return PriorDraws(self.proposal.draw(n, rng), np.zeros(n), 0.0, 0.0, n)
 
     def at(self, points: np.ndarray) -> Particles:
+        """The densities at these points."""
         return self._particles(points, self.target.evaluate(points))
 
     def differentiate(self, points: np.ndarray, beta: float) -> tuple[Particles, np.ndarray]:
-        evaluation, gradient = self.target.differentiate(points)
-        start = (1 - beta) * self.proposal.gradient(points)
-        return self._particles(points, evaluation), start + beta * gradient
+        """The same, and the gradient of log γ_β."""
+        if self.proposal is None:
+            evaluation, gradient = self.target.differentiate(points, beta)
+        else:
+            evaluation, gradient = self.target.differentiate(points)
+            gradient = (1 - beta) * self.proposal.gradient(points) + beta * gradient
+        return self._particles(points, evaluation), gradient
 
     def _particles(self, points: np.ndarray, evaluation: Evaluation) -> Particles:
+        if self.proposal is None:
+            parts = (evaluation.log_prior, evaluation.log_likelihood)
+            return Particles(points, *(np.where(evaluation.inside, part, -np.inf) for part in parts))
         log_start = self.proposal.log_density(points)
         return Particles(points, log_start, evaluation.log_density - log_start)
 

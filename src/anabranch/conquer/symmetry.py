@@ -34,20 +34,25 @@ _MAX_SETS, _MAX_POINTS = 31, 50
 
 
 @dataclass(frozen=True)
-class Exchangeable:
-    """K blocks that can be permuted.
+class Family:
+    """A site with an axis of length K, or K sites with numbered names.
 
     Attributes:
-        names: of the families of sites whose blocks are permuted.
-        families: for each family the columns of block i in row i, (K, width).
-        simplices: for each family whether its blocks are the parts of a simplex, whose K - 1 coordinates belong to no
-            single block; its columns are then one row, (1, K - 1).
-        key: the family and the column of its blocks by which they are ordered.
+        name: of the site, or the common part of the names.
+        columns: those of block i in row i, (K, width). The K - 1 coordinates of a simplex are one row, (1, K - 1).
+        simplex: whether the blocks are the parts of a simplex.
     """
 
-    names: tuple[str, ...]
-    families: tuple[np.ndarray, ...]
-    simplices: tuple[bool, ...]
+    name: str
+    columns: np.ndarray
+    simplex: bool
+
+
+@dataclass(frozen=True)
+class Exchangeable:
+    """K blocks that can be permuted: families of sites, and the key (a family and a column) by which they are ordered."""
+
+    families: tuple[Family, ...]
     key: tuple[int, int]
 
     @property
@@ -59,7 +64,7 @@ class Exchangeable:
     def keys(self) -> np.ndarray:
         """The columns of the key, one for each block."""
         family, column = self.key
-        return self.families[family][:, column]
+        return self.families[family].columns[:, column]
 
     def with_best_key(self, points: np.ndarray, widths: np.ndarray) -> Exchangeable:
         """Ordered by the coordinate that separates the blocks best, at modes with these widths (both (m, d)).
@@ -68,29 +73,25 @@ class Exchangeable:
         """
 
         def separation(key: tuple[int, int]) -> float:
-            columns = self.families[key[0]][:, key[1]]
+            columns = self.families[key[0]].columns[:, key[1]]
             order = np.argsort(points[:, columns], axis=1)
             place = np.take_along_axis(points[:, columns], order, axis=1)
             width = np.take_along_axis(widths[:, columns], order, axis=1)
             return float((np.diff(place, axis=1) / (width[:, 1:] + width[:, :-1])).min(axis=1).mean())
 
-        keys = [
-            (i, j)
-            for i, (columns, simplex) in enumerate(zip(self.families, self.simplices, strict=True))
-            if not simplex
-            for j in range(columns.shape[1])
-        ]
+        possible = [(i, family.columns) for i, family in enumerate(self.families) if not family.simplex]
+        keys = [(i, j) for i, columns in possible for j in range(columns.shape[1])]
         return replace(self, key=max(keys, key=separation))
 
     def permuted(self, points: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Points whose block i is the former block order[:, i]; `order` has one row for each point."""
         out = points.copy()
-        for columns, simplex in zip(self.families, self.simplices, strict=True):
-            if simplex:
+        for family in self.families:
+            columns = family.columns
+            if family.simplex:
                 out[:, columns[0]] = _permuted_simplex(points[:, columns[0]], order)
             else:
-                blocks = points[:, columns]  # (n, K, width)
-                out[:, columns] = np.take_along_axis(blocks, order[:, :, None], axis=1)
+                out[:, columns] = np.take_along_axis(points[:, columns], order[:, :, None], axis=1)
         return out
 
 
@@ -126,30 +127,22 @@ def find_symmetries(target: Target, points: np.ndarray) -> list[Exchangeable]:
     points = points[:_MAX_POINTS]
     found: list[Exchangeable] = []
     taken: set[int] = set()
-    for size, families in sorted(_families(target).items(), reverse=True):
+    for _, families in sorted(_families(target).items(), reverse=True):
         for chosen in _sets(families):
-            candidate = _candidate(size, chosen)
-            columns = {int(c) for family in candidate.families for c in family.ravel()} if candidate else set()
-            if candidate is None or columns & taken:
+            keys = [i for i, family in enumerate(chosen) if not family.simplex]
+            every = [int(column) for family in chosen for column in family.columns.ravel()]
+            if not keys or len(set(every)) < len(every) or taken & set(every):
                 continue
+            candidate = Exchangeable(chosen, (keys[0], 0))
             if _is_symmetric(target, candidate, points):
                 found.append(candidate)
-                taken |= columns
+                taken |= set(every)
     return found
 
 
-@dataclass(frozen=True)
-class _Family:
-    """A site with an axis of length K, or K sites with numbered names."""
-
-    name: str
-    columns: np.ndarray
-    simplex: bool
-
-
-def _families(target: Target) -> dict[int, list[_Family]]:
+def _families(target: Target) -> dict[int, list[Family]]:
     """The families whose blocks may be exchangeable, by the number of blocks."""
-    out: dict[int, list[_Family]] = defaultdict(list)
+    out: dict[int, list[Family]] = defaultdict(list)
     position = np.full(target.path.dim, -1)
     position[target.columns] = np.arange(target.dim)
     numbered: dict[str, list[tuple[int, SiteInfo]]] = defaultdict(list)
@@ -163,35 +156,22 @@ def _families(target: Target) -> dict[int, list[_Family]]:
             for axis, size in enumerate(site.shape):
                 if size > 1:
                     blocks = np.moveaxis(columns.reshape(site.shape), axis, 0).reshape(size, -1)
-                    out[size].append(_Family(site.name, blocks, False))
+                    out[size].append(Family(site.name, blocks, False))
         elif site.support == "simplex" and len(site.shape) == 1:
-            out[site.shape[0]].append(_Family(site.name, columns[None], True))
+            out[site.shape[0]].append(Family(site.name, columns[None], True))
     for name, sites in numbered.items():
         shapes = {(site.shape, len(position[site.columns])) for _, site in sites}
         if len(sites) > 1 and len(shapes) == 1:
             blocks = np.array([position[site.columns] for _, site in sorted(sites, key=lambda each: each[0])])
-            out[len(sites)].append(_Family(name, blocks, False))
+            out[len(sites)].append(Family(name, blocks, False))
     return out
 
 
-def _sets(families: Sequence[_Family]) -> Iterator[tuple[_Family, ...]]:
+def _sets(families: Sequence[Family]) -> Iterator[tuple[Family, ...]]:
     """Sets of families, the largest first."""
     sizes = range(len(families), 0, -1)
     every = itertools.chain.from_iterable(itertools.combinations(families, size) for size in sizes)
     return itertools.islice(every, _MAX_SETS)
-
-
-def _candidate(size: int, families: Sequence[_Family]) -> Exchangeable | None:
-    keys = [i for i, family in enumerate(families) if not family.simplex]
-    overlap = len({c for f in families for c in f.columns.ravel()}) < sum(f.columns.size for f in families)
-    if not keys or overlap:
-        return None
-    return Exchangeable(
-        tuple(family.name for family in families),
-        tuple(family.columns for family in families),
-        tuple(family.simplex for family in families),
-        (keys[0], 0),
-    )
 
 
 def are_symmetries(
