@@ -7,6 +7,7 @@ batched gradient, so that only the gradient is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -54,14 +55,8 @@ class Modes:
 
 
 def climb(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ascend from each start by Adam; the best points and their log densities.
-
-    A climber that leaves the path returns to its best point, without momentum and at half its rate.
-    """
-    climbers = _Climbers.at(target, starts)
-    for _ in range(iterations):
-        climbers.step(target, scales)
-    return climbers.best, climbers.highest
+    """Ascend from each start by Adam; the best points and their log densities."""
+    return _ascend(target, starts, scales, [(len(starts), iterations)])
 
 
 def race(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,8 +65,14 @@ def race(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int
     On the sums of sines of function induction, a race finds the highest mode four times as often as climbs of equal
     length with as many evaluations.
     """
+    return _ascend(target, starts, scales, _stages(len(starts), iterations))
+
+
+def _ascend(
+    target: Target, starts: np.ndarray, scales: np.ndarray, stages: Sequence[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray]:
     climbers = _Climbers.at(target, starts)
-    for number, steps in _stages(len(starts), iterations):
+    for number, steps in stages:
         climbers = climbers.leading(number)
         for _ in range(steps):
             climbers.step(target, scales)
@@ -114,6 +115,7 @@ class _Climbers:
         return _Climbers(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def step(self, target: Target, scales: np.ndarray) -> None:
+        """A step of Adam; who leaves the path returns to the best point, without momentum and at half the rate."""
         slope = self.gradient * scales
         self.age = self.age + 1
         self.first, self.second = 0.9 * self.first + 0.1 * slope, 0.99 * self.second + 0.01 * slope**2

@@ -49,16 +49,8 @@ GLANCE_BELOW, GLANCE_DIM = Laplace.below, Laplace.max_dim
 
 @dataclass(frozen=True)
 class AutoState:
-    """The state between visits.
-
-    Attributes:
-        method: the method at work.
-        state: its state; None before it has begun.
-        swept: the tempered population to which a mixture will be fitted.
-        spent: evaluations that the method had.
-        attempts: Laplace estimates so far.
-        before: the estimates of earlier methods.
-    """
+    """The method at work, its state (None before it has begun), the tempered population to which a mixture will be
+    fitted, the evaluations of the method, the Laplace estimates so far, and the estimates of earlier methods."""
 
     method: str
     state: Any = None

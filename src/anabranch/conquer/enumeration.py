@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.target import Target
+from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.conquer.weights import systematic
 from anabranch.divide.support import finite_values
 from anabranch.limits import LimitReached
@@ -24,8 +24,6 @@ from anabranch.settings import check, whole
 
 __all__ = ["Enumerate", "EnumerateState"]
 
-_MAX_BATCH = 20_000
-"""Points evaluated in one call."""
 _MIN_DRAWS = 1_000
 """Draws of a path from which coordinates were summed out: each row stands for many values of those."""
 
@@ -73,7 +71,7 @@ class Enumerate:
         end = min(state.done + max(evaluations, 1), math.prod(map(len, values)))
         if state.done == end:
             return state
-        at_once = max(1, min(_MAX_BATCH, self.max_numbers // (target.dim + 1)))
+        at_once = max(1, min(MAX_BATCH, self.max_numbers // (target.dim + 1)))
         max_kept = max(self.max_numbers // (target.dim + 1), _MIN_DRAWS)
         points, densities, log_total, done = [state.points], [state.log_densities], state.log_total, state.done
         for start in range(state.done, end, at_once):
@@ -92,25 +90,18 @@ class Enumerate:
 
     def estimate(self, target: Target, state: EnumerateState) -> Estimate:
         count = math.prod(map(len, _values(target)))
+        sd, remarks = 0.0, []
         if state.done < count:
-            return self._partial(target, state, count)
+            sd, remarks = np.inf, [f"Only {state.done:,} of the {count:,} values of the path have been summed."]
         if state.log_total == -np.inf:
-            nothing = Estimate.nothing(target.dim, target.evaluations, "Enumerate", ["No value has any mass."])
-            return replace(nothing, log_evidence_sd=0.0)
+            remarks = remarks or ["All values of the path have zero density."]
+            return replace(Estimate.nothing(target.dim, target.evaluations, "Enumerate", remarks), log_evidence_sd=sd)
         points, log_weights = state.points.astype(float), state.log_densities
-        if target.is_marginal:
+        if target.is_marginal and sd == 0:
             copies = -(-_MIN_DRAWS // len(points))
             points, log_weights = np.repeat(points, copies, axis=0), np.repeat(log_weights, copies)
-        return Estimate.from_draws(points, log_weights, state.log_total, 0.0, target.evaluations, "Enumerate")
-
-    def _partial(self, target: Target, state: EnumerateState, count: int) -> Estimate:
-        remark = f"Only {state.done:,} of the {count:,} values of the path have been summed."
-        if state.log_total == -np.inf:
-            return Estimate.nothing(target.dim, target.evaluations, "Enumerate", [remark])
-        return Estimate.from_draws(
-            state.points.astype(float), state.log_densities, state.log_total, np.inf, target.evaluations, "Enumerate",
-            remarks=[remark],
-        )  # fmt: skip
+        logs = (log_weights, state.log_total, sd)
+        return Estimate.from_draws(points, *logs, target.evaluations, "Enumerate", remarks=remarks)
 
 
 @dataclass(frozen=True)

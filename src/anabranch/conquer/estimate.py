@@ -104,22 +104,13 @@ class Estimate:
             # With a heavy tail the relative error falls as n^−(1−k), from k = 1 on not at all (Vehtari et al., 2024).
             slow_error = max(ess, 1.0) ** -(1 - min(k, 1.0)) if k > MAX_PARETO_K else 0.0
             possible = max(log_z + np.log1p(slow_error), extrapolated_log_mean(log_weights))
+        n = len(log_weights)
         return cls(
-            log_evidence=log_z,
-            log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,
-            points=points[kept],
-            log_weights=logs - log_z - np.log(len(log_weights)),
-            ess=ess,
-            weight_sd=sd,
-            log_weight_mean=float(logs.mean()),
-            log_weight_sd=float(logs.std()),
-            log_weight_max=float(logs.max()),
-            pareto_k=k,
-            evaluations=evaluations,
-            method=method,
-            remarks=tuple(remarks),
-            log_possible=float(possible),
-        )
+            log_evidence=log_z, log_evidence_sd=sd / np.sqrt(n - 1) if n > 1 else np.inf,
+            points=points[kept], log_weights=logs - log_z - np.log(n), ess=ess, weight_sd=sd,
+            log_weight_mean=float(logs.mean()), log_weight_sd=float(logs.std()), log_weight_max=float(logs.max()),
+            pareto_k=k, evaluations=evaluations, method=method, remarks=tuple(remarks), log_possible=float(possible),
+        )  # fmt: skip
 
     @classmethod
     def from_draws(
@@ -142,20 +133,11 @@ class Estimate:
         size = max(int(kept.sum()), 1)
         weight_sd = log_evidence_sd * np.sqrt(size)
         return cls(
-            log_evidence=log_evidence,
-            log_evidence_sd=log_evidence_sd,
-            points=points[kept],
-            log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
-            ess=effective_sample_size(log_weights) if ess is None else ess,
-            weight_sd=weight_sd,
-            log_weight_mean=log_evidence,
-            log_weight_sd=weight_sd,
-            log_weight_max=log_evidence,
-            pareto_k=pareto_k,
-            r_hat=r_hat,
-            evaluations=evaluations,
-            method=method,
-            remarks=tuple(remarks),
+            log_evidence=log_evidence, log_evidence_sd=log_evidence_sd,
+            points=points[kept], log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
+            ess=effective_sample_size(log_weights) if ess is None else ess, weight_sd=weight_sd,
+            log_weight_mean=log_evidence, log_weight_sd=weight_sd, log_weight_max=log_evidence,
+            pareto_k=pareto_k, r_hat=r_hat, evaluations=evaluations, method=method, remarks=tuple(remarks),
             blocks=None if blocks is None else blocks[kept],
             log_possible=log_evidence + 3 * log_evidence_sd if np.isfinite(log_evidence_sd) else log_evidence,
-        )
+        )  # fmt: skip

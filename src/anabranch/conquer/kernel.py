@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, stdtr
 
+from anabranch.conquer.student import DF
+
 __all__ = ["StudentKernel"]
 
-DF = 5.0
-"""ν."""
 _CONSTANT = gammaln((DF + 1) / 2) - gammaln(DF / 2) - 0.5 * np.log(DF * np.pi)
 
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -142,7 +143,7 @@ class Marginal(Target):
     def _drawn(self, points: np.ndarray, rng: Generator) -> np.ndarray:
         """Values of the coordinates summed out, given the points; the reference where the density is zero."""
         drawn = np.tile(self._plans[0].configurations[0], (len(points), 1))
-        for rows, plan, terms in self._settled(points, None):
+        for rows, plan, terms in self._settled(points):
             for group, combinations, members in zip(self._groups, self._combinations, plan.members, strict=True):
                 weights = np.cumsum(_weights(terms.log_density[:, members]), axis=1)
                 weights[:, -1] = np.maximum(weights[:, -1], 1e-300)
@@ -190,7 +191,7 @@ class Marginal(Target):
         return Evaluation(log_prior, log_likelihood, log_jacobian, guard), gradient
 
     def _settled(
-        self, points: np.ndarray, inverse_temperature: float | None
+        self, points: np.ndarray, inverse_temperature: float | None = None
     ) -> Iterator[tuple[np.ndarray, _Plan, _Terms]]:
         """The points in batches by the first reference of positive density there: row numbers, plan and terms.
 
@@ -199,28 +200,21 @@ class Marginal(Target):
         size = max(1, max_rows(self.target) // self.cost)
         for start in range(0, len(points), size):
             left = np.arange(start, min(start + size, len(points)))
-            yield from self._settled_at(points, left, inverse_temperature)
-
-    def _settled_at(
-        self, points: np.ndarray, left: np.ndarray, inverse_temperature: float | None
-    ) -> Iterator[tuple[np.ndarray, _Plan, _Terms]]:
-        for plan in self._plans:
-            base = self._terms(points[left], plan.configurations[:1], inverse_temperature)
-            settled = (base.log_density[:, 0] > -np.inf) | (len(self._groups) == 1)
-            rows = left[settled]
-            if len(rows):
-                others = self._terms(points[rows], plan.configurations[1:], inverse_temperature)
-                yield rows, plan, base.rows(settled).beside(others)
-            left = left[~settled]
-            if not len(left):
-                return
+            for plan in self._plans:
+                base = self._terms(points[left], plan.configurations[:1], inverse_temperature)
+                settled = (base.log_density[:, 0] > -np.inf) | (len(self._groups) == 1)
+                rows, left = left[settled], left[~settled]
+                if len(rows):
+                    others = self._terms(points[rows], plan.configurations[1:], inverse_temperature)
+                    yield rows, plan, base.rows(settled).beside(others)
+                if not len(left):
+                    break
 
     def _terms(self, points: np.ndarray, configurations: np.ndarray, inverse_temperature: float | None) -> _Terms:
         """The parts of the density at every point with every configuration."""
         shape = len(points), len(configurations)
         joined = self._joined(np.repeat(points, shape[1], axis=0), np.tile(configurations, (shape[0], 1)))
-        nothing = np.zeros((*shape, 0))
-        density_gradient = prior_gradient = nothing
+        density_gradient = prior_gradient = np.zeros((*shape, 0))
         if inverse_temperature is None:
             evaluation = self.target.evaluate(joined)
         if inverse_temperature is not None and inverse_temperature != 0:
@@ -258,7 +252,7 @@ class Marginal(Target):
     def _products(self, points: np.ndarray, z: np.ndarray) -> np.ndarray:
         """log γ(x, z) and log prior by the groups, (n, k, 2), for k values z (n, k, m) at each point."""
         out = np.full((*z.shape[:2], 2), -np.inf)
-        for rows, plan, terms in self._settled(points, None):
+        for rows, plan, terms in self._settled(points):
             for which, logs in enumerate((terms.log_density, terms.log_prior)):
                 out[rows, :, which] = -(len(plan.members) - 1) * logs[:, :1]
                 for group, combinations, members in zip(self._groups, self._combinations, plan.members, strict=True):
@@ -298,8 +292,7 @@ class _Plan:
         return out
 
 
-@dataclass(frozen=True)
-class _Terms:
+class _Terms(NamedTuple):
     """The parts of the density at points (first axis) with configurations (second axis); gradients may be empty."""
 
     log_density: np.ndarray
@@ -309,14 +302,11 @@ class _Terms:
     density_gradient: np.ndarray
     prior_gradient: np.ndarray
 
-    def _parts(self) -> list[np.ndarray]:
-        return [getattr(self, part.name) for part in fields(self)]
-
     def rows(self, chosen: np.ndarray) -> _Terms:
-        return _Terms(*(part[chosen] for part in self._parts()))
+        return _Terms(*(part[chosen] for part in self))
 
     def beside(self, other: _Terms) -> _Terms:
-        return _Terms(*(np.concatenate(pair, axis=1) for pair in zip(self._parts(), other._parts(), strict=True)))
+        return _Terms(*(np.concatenate(pair, axis=1) for pair in zip(self, other, strict=True)))
 
 
 def _weights(logs: np.ndarray) -> np.ndarray:

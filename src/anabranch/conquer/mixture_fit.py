@@ -7,13 +7,13 @@ from numpy.random import Generator
 from scipy.special import logsumexp
 
 from anabranch.conquer.ascent import Modes
-from anabranch.conquer.student import StudentMixture, safe_cholesky
+from anabranch.conquer.student import DF, StudentMixture, safe_cholesky
 from anabranch.conquer.weights import effective_sample_size
 
 __all__ = ["fit_to_modes", "fit_to_points", "fit_to_weights"]
 
-_DF, _MIN_DF = 5.0, 3.0
-"""Degrees of freedom of a component before its tails are fitted, and the fewest after."""
+_MIN_DF = 3.0
+"""Degrees of freedom of the heaviest tails that are fitted."""
 _MAX_COMPONENTS = 12
 """Components of a mixture fitted to points."""
 
@@ -26,7 +26,7 @@ def fit_to_modes(modes: Modes, depth: float) -> StudentMixture:
     modes = _without_repeats(modes, depth)
     scale_trils = np.array([safe_cholesky(np.linalg.inv(precision)) for precision in modes.precision])
     shares = np.exp(0.5 * (modes.log_mass - modes.log_mass.max()))
-    return StudentMixture(modes.points, scale_trils, shares / shares.sum(), np.full(len(modes), _DF))
+    return StudentMixture(modes.points, scale_trils, shares / shares.sum(), np.full(len(modes), DF))
 
 
 def _without_repeats(modes: Modes, depth: float) -> Modes:
@@ -54,7 +54,7 @@ def fit_to_points(points: np.ndarray, rng: Generator) -> StudentMixture:
         distance = np.minimum(distance, ((standard - standard[centres[-1]]) ** 2).sum(axis=1))
         centres.append(int(rng.choice(n, p=distance / distance.sum())) if distance.sum() > 0 else centres[0])
     scale_trils = np.tile(safe_cholesky(scale / size), (size, 1, 1))
-    mixture = StudentMixture(points[centres], scale_trils, np.full(size, 1 / size), np.full(size, _DF))
+    mixture = StudentMixture(points[centres], scale_trils, np.full(size, 1 / size), np.full(size, DF))
     for _ in range(20):
         mixture = mixture.refitted(points, np.full(n, 1 / n))
     return mixture
@@ -109,4 +109,4 @@ def _extended(
     effective = 1 / (part**2).sum()
     trust = effective / (effective + 2 * proposal.dim)
     scale = trust * (centred * part[:, None]).T @ centred + (1 - trust) * 0.1 * scale_tril @ scale_tril.T
-    return proposal.joined(StudentMixture.single(centre, safe_cholesky(scale), _DF), share)
+    return proposal.joined(StudentMixture.single(centre, safe_cholesky(scale), DF), share)

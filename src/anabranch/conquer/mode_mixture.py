@@ -26,7 +26,7 @@ from anabranch.conquer.population import broad, overdispersed_points
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
-from anabranch.conquer.target import Target
+from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.conquer.weights import effective_sample_size
 from anabranch.limits import LimitReached
 from anabranch.settings import check, finite, share, whole
@@ -93,7 +93,6 @@ class ModeMixture:
         depth: modes lighter than the best by more than this many nats are left out.
         efficiency: effective draws per draw that end the adaptation; more adapts longer.
         first_draws: draws of the visit that finds the modes; fewer leave more evaluations for paths with mass.
-        max_batch: draws evaluated at once; more take more memory.
         min_ordered: fraction of draws that must be in order for exchangeable components to be integrated over one
             ordering; where components overlap, few are, and the ordering has nothing to gain.
 
@@ -118,12 +117,11 @@ class ModeMixture:
     depth: float = 15.0
     efficiency: float = 0.5
     first_draws: int = 2_000
-    max_batch: int = 20_000
     min_ordered: float = 0.2
 
     def __post_init__(self) -> None:
-        check(self, starts=whole(1), iterations=whole(1), max_modes=whole(1), defensive=share(zero=False, one=False),
-              rounds=whole(1), depth=finite(0), efficiency=share(), first_draws=whole(1), max_batch=whole(1),
+        check(self, starts=whole(1), iterations=whole(1), max_modes=whole(1), rounds=whole(1), depth=finite(0),
+              defensive=share(zero=False, one=False), efficiency=share(), first_draws=whole(1),
               min_ordered=share())  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> ModeMixtureState:
@@ -268,7 +266,7 @@ class ModeMixture:
         """More draws from the mixture; where many of them have a poor efficiency, it is adapted to them."""
         proposal, defensive = state.parts
         before = len(state.points) if state.pooled and state.points is not None else 0
-        size = min(self.max_batch, max(_MIN_BATCH, 2 * before))
+        size = min(MAX_BATCH, max(_MIN_BATCH, 2 * before))
         points, log_weights = self._draw(target, state, rng, int(np.clip(left, 200, size)))
         if state.pooled:
             points = np.concatenate([state.points, points])

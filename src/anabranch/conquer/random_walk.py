@@ -34,7 +34,7 @@ from scipy.special import logsumexp
 from anabranch.conquer.chains import split_r_hat
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.kernel import StudentKernel
-from anabranch.conquer.target import Target
+from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.settings import check, share, whole
 
 __all__ = ["RandomWalk", "RandomWalkState"]
@@ -45,8 +45,6 @@ _MIN_SCALE, _MAX_SCALE = 1e-8, 1e3
 """Scales stay between these multiples of the prior's."""
 _MIN_DISCRETE_SCALE = 0.5
 """Scales of discrete coordinates stay above this, so that neighbours are proposed."""
-_MAX_BATCH = 20_000
-"""Points whose density is computed in one call."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +99,12 @@ class RandomWalk:
         centre, scale = _fit(points, target.discrete)
         n, m, d = self.chains, self.importance_samples, target.dim
         return RandomWalkState(
-            points=points[best],
-            log_density=log_density[best],
-            prior_centre=centre,
-            prior_scale=scale,
-            move_scale=np.tile(scale, (len(best), 1)),
-            proposal_scale=scale,
-            initial_left=2 * self.initial_steps * d,
-            initial_path=np.zeros((0, n, d)),
-            path_taken=np.zeros((0, n, d)),
-            samples=np.zeros((0, n, m, d)),
-            log_weights=np.zeros((0, n, m)),
-            cost=max(spent / len(points), 1.0) if len(points) else 1.0,
+            points=points[best], log_density=log_density[best], prior_centre=centre, prior_scale=scale,
+            move_scale=np.tile(scale, (len(best), 1)), proposal_scale=scale, initial_left=2 * self.initial_steps * d,
+            initial_path=np.zeros((0, n, d)), path_taken=np.zeros((0, n, d)), samples=np.zeros((0, n, m, d)),
+            log_weights=np.zeros((0, n, m)), cost=max(spent / len(points), 1.0) if len(points) else 1.0,
             evaluations=spent,
-        )
+        )  # fmt: skip
 
     def advance(self, target: Target, state: RandomWalkState, rng: Generator, evaluations: int) -> RandomWalkState:
         """Steps of all chains, with importance samples around them after each.
@@ -231,7 +221,7 @@ class RandomWalk:
         kernel = StudentKernel(state.proposal_scale, target.discrete)
         size = self.chains * self.importance_samples
         samples, log_weights = [], []
-        for some in np.array_split(path_taken, np.ceil(len(path_taken) * size / _MAX_BATCH)):
+        for some in np.array_split(path_taken, np.ceil(len(path_taken) * size / MAX_BATCH)):
             centres = np.repeat(some[:, :, None], self.importance_samples, axis=2)
             points = kernel.draw(centres, rng)
             log_density = target.evaluate(points.reshape(len(some) * size, target.dim)).log_density

@@ -85,14 +85,9 @@ class SweepUnderWay:
         np.add.at(influence, self.founders, (np.exp(log_weights - log_step) - 1) / n)
         chosen = resampled(log_weights, n, rng)
         return replace(
-            self,
-            particles=self.particles.take(chosen),
-            founders=self.founders[chosen],
-            influence=influence,
-            beta=beta,
-            log_evidence=self.log_evidence + log_step,
-            climbed=(*self.climbed, beta),
-        )
+            self, particles=self.particles.take(chosen), founders=self.founders[chosen], influence=influence, beta=beta,
+            log_evidence=self.log_evidence + log_step, climbed=(*self.climbed, beta),
+        )  # fmt: skip
 
     @property
     def variance(self) -> float:

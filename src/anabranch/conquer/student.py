@@ -15,7 +15,10 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import gammaln
 
-__all__ = ["StudentMixture", "safe_cholesky"]
+__all__ = ["DF", "StudentMixture", "safe_cholesky"]
+
+DF = 5.0
+"""Degrees of freedom of proposals whose tails are not fitted: fewer waste draws, more risk weights without variance."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Exchangeable:
-    """K blocks that can be permuted: families of sites, and the key (a family and a column) by which they are ordered."""
+    """K blocks that can be permuted: families of sites, and the key (family and column) by which they are ordered."""
 
     families: tuple[Family, ...]
     key: tuple[int, int]

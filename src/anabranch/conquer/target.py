@@ -23,19 +23,16 @@ from anabranch.divide.discover import known_points
 from anabranch.limits import LimitReached, checkpoint
 from anabranch.settings import check, whole
 
-__all__ = ["Account", "PathTarget", "Target", "TargetSettings"]
+__all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings"]
+
+MAX_BATCH = 20_000
+"""Points that strategies evaluate in one call; more would take more memory."""
 
 
 @dataclass
 class Account:
-    """What the evaluations of a path came to.
-
-    Attributes:
-        evaluations: points at which the density was computed.
-        allowed: evaluations at which the visit under way ends.
-        seconds: how long they took, compilation included.
-        best_likelihood: the largest log likelihood among them.
-    """
+    """The evaluations of a path, the number at which the visit ends, the seconds they took, and the largest log
+    likelihood among them."""
 
     evaluations: int = 0
     allowed: float = np.inf

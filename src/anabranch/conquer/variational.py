@@ -29,8 +29,8 @@ from numpy.random import Generator
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import climbed
 from anabranch.conquer.strategy import check_gradient
-from anabranch.conquer.student import StudentMixture
-from anabranch.conquer.target import Target
+from anabranch.conquer.student import DF, StudentMixture
+from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.limits import LimitReached
 from anabranch.settings import check, one_of, positive, share, whole
 
@@ -40,12 +40,8 @@ _MAX_FULL_DIM = 100
 """Dimensions up to which the guide has a full covariance by default."""
 _NARROW = 0.1
 """The width of the first guide, in units of the prior's."""
-_TAIL_DF = 5.0
-"""Degrees of freedom of the tails."""
 _MEMORY = 0.9
 """The weight of earlier batches in the reported ELBO."""
-_MAX_BATCH = 20_000
-"""Draws evaluated in one call."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +174,9 @@ class Variational:
     def _drawn(self, target: Target, state: VariationalState, rng: Generator, n: int) -> VariationalState:
         """The state with n more weighted draws from the guide with tails added."""
         twice = np.stack([state.mean] * 2), np.stack([state.scale_tril] * 2)
-        proposal = StudentMixture(*twice, np.array([1 - self.tails, self.tails]), np.array([np.inf, _TAIL_DF]))
+        proposal = StudentMixture(*twice, np.array([1 - self.tails, self.tails]), np.array([np.inf, DF]))
         points, log_weights = [state.points], [state.log_weights]
-        for size in np.diff(np.append(np.arange(0, n, _MAX_BATCH), n)):
+        for size in np.diff(np.append(np.arange(0, n, MAX_BATCH), n)):
             drawn = proposal.draw(int(size), rng)
             try:
                 log_weights.append(target.evaluate(drawn).log_density - proposal.log_density(drawn))
