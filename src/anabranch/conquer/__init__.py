@@ -9,11 +9,11 @@ from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
 from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
-from anabranch.conquer.strategy import Strategy
+from anabranch.conquer.strategy import Strategy, solve
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.conquer.variational import Variational
 
 __all__ = [
     "HMC", "NUTS", "SMC", "Auto", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture", "PathTarget",
-    "RandomWalk", "Strategy", "Target", "Variational",
+    "RandomWalk", "Strategy", "Target", "Variational", "solve",
 ]  # fmt: skip

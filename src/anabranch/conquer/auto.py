@@ -74,12 +74,10 @@ class Auto:
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def coin(heads):
         ...     ab.observe("heads", dist.Binomial(10, ab.sample("p", dist.Beta(1.0, 1.0))), heads)
-        >>> target, rng = PathTarget(ab.find_paths(coin, 7).paths[0]), np.random.default_rng(0)
-        >>> state = Auto().advance(target, Auto().start(target, rng), rng, 20_000)
-        >>> estimate = Auto().estimate(target, state)
+        >>> estimate = solve(Auto(), PathTarget(ab.find_paths(coin, 7).paths[0]), 20_000)
         >>> estimate.method, bool(abs(estimate.log_evidence - np.log(1 / 11)) < 3 * estimate.log_evidence_sd < 0.03)
         ('ModeMixture', True)
     """

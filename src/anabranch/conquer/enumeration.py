@@ -38,15 +38,12 @@ class Enumerate:
 
     Example:
         >>> import anabranch as ab, jax.numpy as jnp, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def sprinkler():
         ...     rain = ab.sample("rain", dist.Bernoulli(0.2))
         ...     on = ab.sample("on", dist.Bernoulli(jnp.where(rain, 0.01, 0.4)))
         ...     ab.observe("wet", dist.Bernoulli(jnp.where(rain | on, 0.9, 0.0)), 1)
-        >>> target = PathTarget(ab.find_paths(sprinkler).paths[0])
-        >>> method, rng = Enumerate(), np.random.default_rng(0)
-        >>> state = method.advance(target, method.start(target, rng), rng, evaluations=100)
-        >>> estimate = method.estimate(target, state)
+        >>> estimate = solve(Enumerate(), PathTarget(ab.find_paths(sprinkler).paths[0]), 100)
         >>> round(float(np.exp(estimate.log_evidence)), 6), estimate.log_evidence_sd
         (0.468, 0.0)
     """

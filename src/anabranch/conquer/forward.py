@@ -38,13 +38,12 @@ class Forward:
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def walk():
         ...     if ab.sample("up", dist.Bernoulli(0.25)):
         ...         ab.sample("x", dist.Normal(3.0, 1.0))
         >>> target = PathTarget(max(ab.find_paths(walk).paths, key=lambda path: path.dim))
-        >>> method, rng = Forward(), np.random.default_rng(0)
-        >>> estimate = method.estimate(target, method.advance(target, method.start(target, rng), rng, 4_000))
+        >>> estimate = solve(Forward(), target, 4_000)
         >>> round(float(np.exp(estimate.log_evidence)), 6), round(estimate.log_evidence_sd, 6)
         (0.25, 0.0)
         >>> bool(abs(estimate.points.mean() - 3.0) < 4 / np.sqrt(4_000))

@@ -144,13 +144,10 @@ class HMC(Chains):
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def program():
         ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
-        >>> target, rng = PathTarget(ab.find_paths(program).paths[0]), np.random.default_rng(0)
-        >>> strategy = HMC()
-        >>> state = strategy.advance(target, strategy.start(target, rng), rng, 10_000)
-        >>> estimate = strategy.estimate(target, state)
+        >>> estimate = solve(HMC(), PathTarget(ab.find_paths(program).paths[0]), 10_000)
         >>> exact = -0.25 - 0.5 * np.log(4 * np.pi)
         >>> abs(estimate.log_evidence - exact) < 3 * estimate.log_evidence_sd < 0.03
         True

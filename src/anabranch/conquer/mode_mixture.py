@@ -97,14 +97,11 @@ class ModeMixture:
             ordering; where components overlap, few are, and the ordering has nothing to gain.
 
     Example:
-        >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
-        >>> from anabranch.conquer import ModeMixture, PathTarget
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def program(y):
         ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), y)
-        >>> target, rng = PathTarget(ab.find_paths(program, 1.0).paths[0]), np.random.default_rng(0)
-        >>> strategy = ModeMixture()
-        >>> state = strategy.advance(target, strategy.start(target, rng), rng, 20_000)
-        >>> estimate = strategy.estimate(target, state)
+        >>> estimate = solve(ModeMixture(), PathTarget(ab.find_paths(program, 1.0).paths[0]), 20_000)
         >>> bool(abs(estimate.log_evidence - -1.5155) < 3 * estimate.log_evidence_sd < 0.05)  # log N(1; 0, 2)
         True
     """

@@ -64,14 +64,10 @@ class RandomWalk:
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def program():
-        ...     x = ab.sample("x", dist.Normal(0.0, 1.0))
-        ...     ab.observe("y", dist.Normal(x, 1.0), 1.0)
-        >>> target, rng = PathTarget(ab.find_paths(program).paths[0]), np.random.default_rng(0)
-        >>> strategy = RandomWalk()
-        >>> state = strategy.advance(target, strategy.start(target, rng), rng, evaluations=3000)
-        >>> estimate = strategy.estimate(target, state)
+        ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
+        >>> estimate = solve(RandomWalk(), PathTarget(ab.find_paths(program).paths[0]), 3_000)
         >>> abs(estimate.log_evidence - float(dist.Normal(0.0, 2**0.5).log_prob(1.0))) < 4 * estimate.log_evidence_sd
         True
     """
@@ -179,13 +175,10 @@ class RandomWalk:
                 kept.append(state.points[None])
         path_taken = np.concatenate(kept)
         return replace(
-            state,
-            proposal_scale=np.maximum(_proposal_scale(state, path_taken), smallest),
-            initial_path=path_taken if state.initial_left else path_taken[:0],
-            path_taken=state.path_taken[:0],
-            samples=state.samples[:0],
-            log_weights=state.log_weights[:0],
-        )
+            state, proposal_scale=np.maximum(_proposal_scale(state, path_taken), smallest),
+            initial_path=path_taken if state.initial_left else path_taken[:0], path_taken=state.path_taken[:0],
+            samples=state.samples[:0], log_weights=state.log_weights[:0],
+        )  # fmt: skip
 
     def _move(
         self, target: Target, state: RandomWalkState, rng: Generator, moves: SiteMoves, greedy: bool = False
@@ -196,10 +189,8 @@ class RandomWalk:
         local = rng.uniform(size=n) >= self.prior_share
         step = StudentKernel(state.move_scale * widths[:, None], target.discrete)
         prior = StudentKernel(state.prior_scale, target.discrete)
-        proposed = np.where(
-            local[:, None], step.draw(state.points, rng), prior.draw(np.tile(state.prior_centre, (n, 1)), rng)
-        )
-        proposed = np.where(chosen, proposed, state.points)
+        drawn = step.draw(state.points, rng), prior.draw(np.tile(state.prior_centre, (n, 1)), rng)
+        proposed = np.where(chosen, np.where(local[:, None], *drawn), state.points)
         log_density = target.evaluate(proposed).log_density
         if greedy:
             accepted = log_density >= state.log_density  # also where both are zero: then the chain wanders
@@ -207,12 +198,9 @@ class RandomWalk:
             back, forth = (prior.log_densities(x, state.prior_centre) for x in (state.points, proposed))
             correction = np.where(local, 0.0, ((back - forth) * chosen).sum(axis=1))
             accepted = _accepted(log_density, state.log_density, correction, rng)
-        after = replace(
-            state,
-            points=np.where(accepted[:, None], proposed, state.points),
-            log_density=np.where(accepted, log_density, state.log_density),
-        )
-        return after, chosen & local[:, None], accepted
+        points = np.where(accepted[:, None], proposed, state.points)
+        log_density = np.where(accepted, log_density, state.log_density)
+        return replace(state, points=points, log_density=log_density), chosen & local[:, None], accepted
 
     def _weigh(
         self, target: Target, state: RandomWalkState, rng: Generator, path_taken: np.ndarray

@@ -53,14 +53,11 @@ class SMC:
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def normal():
         ...     x = ab.sample("x", dist.Normal(0.0, 1.0))
         ...     ab.observe("y", dist.Normal(x, 1.0), 2.0)
-        >>> target = PathTarget(ab.find_paths(normal, executions=10).paths[0])
-        >>> method, rng = SMC(particles=200), np.random.default_rng(0)
-        >>> state = method.advance(target, method.start(target, rng), rng, evaluations=2_000)
-        >>> estimate = method.estimate(target, state)
+        >>> estimate = solve(SMC(particles=200), PathTarget(ab.find_paths(normal).paths[0]), 2_000)
         >>> exact = -0.5 * (np.log(4 * np.pi) + 2.0)
         >>> abs(estimate.log_evidence - exact) < 3 * estimate.log_evidence_sd < 0.3
         True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from numpy.random import Generator
+from numpy.random import Generator, default_rng
 
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["Strategy", "cheapest_visit", "check_gradient"]
+__all__ = ["Strategy", "cheapest_visit", "check_gradient", "solve"]
 
 
 class Strategy(Protocol):
@@ -27,6 +27,12 @@ class Strategy(Protocol):
 
     def estimate(self, target: Target, state: Any) -> Estimate:
         """The estimate by now. It takes no evaluation of the density."""
+
+
+def solve(strategy: Strategy, target: Target, evaluations: int, seed: int = 0) -> Estimate:
+    """The estimate after one visit of about so many evaluations."""
+    rng = default_rng(seed)
+    return strategy.estimate(target, strategy.advance(target, strategy.start(target, rng), rng, evaluations))
 
 
 def cheapest_visit(strategy: Strategy, dim: int) -> int:
