@@ -89,15 +89,15 @@ def test_a_path_without_coordinates_is_one_evaluation():
         assert (estimate.log_evidence_sd, target.evaluations) == (0.0, 1)
 
 
-def test_few_evaluations_get_a_glance_and_more_of_them_the_whole():
+def test_few_evaluations_give_a_laplace_estimate_and_more_of_them_the_modes():
     target, rng = target_of(real), np.random.default_rng(0)
     state = Auto().advance(target, Auto().start(target, rng), rng, 500)
-    assert state.method == "glance"
+    assert state.method == "laplace"
     assert not target._differentiated
     first = Auto().estimate(target, state)
     state = Auto().advance(target, state, rng, 10_000)
     assert state.method == "modes"
-    assert state.before == ()  # a glance has no voice beside the whole
+    assert state.before == ()  # it is not compared with an estimate by gradients
     later = Auto().estimate(target, state)
     for estimate in (first, later):
         assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd
@@ -115,21 +115,21 @@ def test_jumps_are_no_obstacle():
     assert abs(estimate.log_evidence - EXACT[jumps]) < 4 * estimate.log_evidence_sd < 0.2
 
 
-def test_a_glance_that_failed_is_not_repeated_for_ever():
-    failed = ModeMixtureState(failed="a glance was not enough to find a mode")
+def test_a_laplace_estimate_that_failed_is_not_repeated_for_ever():
+    failed = ModeMixtureState(failed="Newton's method did not converge to a mode")
     for program, following in ((real, "modes"), (no_gradient, "particles")):
         target, rng = target_of(program), np.random.default_rng(0)
-        assert Auto().advance(target, AutoState("glance", failed, glances=1), rng, 1_000).method == "glance"
-        state = Auto().advance(target, AutoState("glance", failed, glances=2), rng, 1_000)
+        assert Auto().advance(target, AutoState("laplace", failed, attempts=1), rng, 1_000).method == "laplace"
+        state = Auto().advance(target, AutoState("laplace", failed, attempts=2), rng, 1_000)
         assert state.method == following
         estimate = Auto().estimate(target, state)
         assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 1
 
 
-def test_a_glance_without_a_gradient_keeps_its_voice():
+def test_a_laplace_estimate_without_a_gradient_is_compared_with_later_ones():
     target, rng = target_of(no_gradient), np.random.default_rng(0)
     state = Auto().advance(target, Auto().start(target, rng), rng, 400)
-    assert state.method == "glance"
+    assert state.method == "laplace"
     poor = replace(state.state, points=state.state.points[:20], log_weights=state.state.log_weights[:20])
     state = replace(state, state=poor, spent=30_000)
     assert Auto()._next(target, state) == "particles"
@@ -166,7 +166,7 @@ def loops(dim):
 def test_a_gradient_that_turns_out_not_to_be_there(dim):
     program, exact = loops(dim)
     estimate, state = solved(program, evaluations=10_000, visits=3)
-    assert state.method in ("glance", "particles")
+    assert state.method in ("laplace", "particles")
     assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd < 0.5
 
 

@@ -16,8 +16,8 @@ from anabranch.conquer.student import StudentMixture
 SEEDS = 120
 
 
-def student(dim: int, freedom: float = np.inf, width: float = 1.0, mean: float = 0.0) -> StudentMixture:
-    return StudentMixture(np.full((1, dim), mean), width * np.eye(dim)[None], np.ones(1), np.array([freedom]))
+def student(dim: int, df: float = np.inf, width: float = 1.0, mean: float = 0.0) -> StudentMixture:
+    return StudentMixture(np.full((1, dim), mean), width * np.eye(dim)[None], np.ones(1), np.array([df]))
 
 
 def check_z_scores(z: np.ndarray) -> None:
@@ -44,7 +44,7 @@ class Skewed:
 
 @pytest.mark.parametrize(("n", "proposals"), [(400, 400), (1000, 200), (200, 1000)])
 def test_the_error_is_that_of_independent_draws(n, proposals):
-    target, proposal = Skewed(3, shift=7.0), student(3, freedom=5.0, width=0.8, mean=0.9)
+    target, proposal = Skewed(3, shift=7.0), student(3, df=5.0, width=0.8, mean=0.9)
     z = []
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def test_proposals_outside_the_path_count():
     z = []
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
-        proposal = student(1, freedom=10.0)
+        proposal = student(1, df=10.0)
         x, y = np.abs(rng.standard_normal((500, 1))), proposal.draw(500, rng)
         normal = student(1)
         at_y = np.where(y[:, 0] > 0, normal.log_density(y), -np.inf)
@@ -159,14 +159,14 @@ def test_two_answers_that_disagree_say_so():
 
 def test_the_tails_of_the_proposal_are_those_of_the_draws():
     rng = np.random.default_rng(0)
-    heavy, light = student(4, freedom=4.0).draw(4000, rng), student(4).draw(4000, rng)
-    assert fit_proposal(heavy, np.eye(4)).freedom[0] == 4.0
-    assert fit_proposal(light, np.eye(4)).freedom[0] >= 30.0
+    heavy, light = student(4, df=4.0).draw(4000, rng), student(4).draw(4000, rng)
+    assert fit_proposal(heavy, np.eye(4)).df[0] == 4.0
+    assert fit_proposal(light, np.eye(4)).df[0] >= 30.0
 
 
 def test_few_draws_keep_to_the_root_that_was_known():
-    root = np.linalg.cholesky(np.full((30, 30), 0.9) + 0.1 * np.eye(30))
-    draws = np.random.default_rng(0).standard_normal((20, 30)) @ root.T
-    fit = fit_proposal(draws, root)
-    whitened = np.linalg.solve(root, fit.roots[0])
+    scale_tril = np.linalg.cholesky(np.full((30, 30), 0.9) + 0.1 * np.eye(30))
+    draws = np.random.default_rng(0).standard_normal((20, 30)) @ scale_tril.T
+    fit = fit_proposal(draws, scale_tril)
+    whitened = np.linalg.solve(scale_tril, fit.scale_trils[0])
     assert np.linalg.cond(whitened) < 10  # of the draws alone it would be infinite

@@ -14,7 +14,6 @@ from scipy import stats
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.conquer import enumeration
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.marginal import sum_out
 from anabranch.conquer.target import PathTarget
@@ -171,16 +170,16 @@ def test_independent_sites_beyond_what_can_be_enumerated():
     np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=4.5 * np.sqrt(0.25 / 1000))
 
 
-def test_points_that_are_kept_are_bounded(monkeypatch):
+def test_points_that_are_kept_are_bounded():
     """Beyond the bound they are drawn by their densities: the sum stays exact, and the draws have its moments."""
-    monkeypatch.setattr(enumeration, "_MOST_NUMBERS", 11 * 2_000)
 
     def program():
         z = ab.sample("z", dist.Bernoulli(0.3).expand([10]).to_event(1))
         v = ab.sample("v", dist.Categorical(jnp.array([0.1, 0.2, 0.7])))
         ab.observe("y", dist.Normal(z.sum() + v, 1.0), 5.0)
 
-    target, rng, method = PathTarget(only_path(program)), np.random.default_rng(0), Enumerate()
+    target, rng = PathTarget(only_path(program)), np.random.default_rng(0)
+    method = Enumerate(max_numbers=11 * 2_000)
     state = method.start(target, rng)
     while state.done < 3 * 2**10:
         state = method.advance(target, state, rng, 700)
@@ -206,8 +205,8 @@ def test_what_is_kept_takes_a_byte_for_each_value():
 
 
 def test_bad_settings():
-    with pytest.raises(ValueError, match="most must be a whole number, at least 1"):
-        Enumerate(most=0)
+    with pytest.raises(ValueError, match="max_values must be a whole number, at least 1"):
+        Enumerate(max_values=0)
 
 
 # What sites say of themselves -----------------------------------------------------------------------------------------

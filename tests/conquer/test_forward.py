@@ -132,7 +132,7 @@ def test_forward_is_for_paths_with_a_prior_alone():
         assert Auto().start(target, np.random.default_rng(0)).method != "forward"
 
 
-@pytest.mark.parametrize("setting", ["fewest", "most"])
+@pytest.mark.parametrize("setting", ["min_attempts", "max_draws"])
 def test_settings(setting):
     with pytest.raises(ValueError, match=f"{setting} must be a whole number, at least 1"):
         Forward(**{setting: 0})

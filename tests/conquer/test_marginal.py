@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.conquer import marginal
+from anabranch.conquer import interactions, marginal
 from anabranch.conquer.marginal import Marginal, sum_out
 from anabranch.conquer.smc import SMC
 from anabranch.conquer.target import PathTarget, Target
@@ -110,7 +110,7 @@ def brute(marginal: Marginal, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     """Log density and log prior by the sum over all values, and the log density of every value."""
     z = every_value(marginal)
     points = np.empty((len(x), len(z), marginal.path.dim))
-    points[..., marginal.kept], points[..., marginal.columns] = x[:, None], z
+    points[..., marginal.columns], points[..., marginal.summed] = x[:, None], z
     evaluation = marginal.path.evaluate(points.reshape(-1, marginal.path.dim), compile=False)
     logs = evaluation.log_density.reshape(len(x), len(z))
     priors = np.where(evaluation.inside, evaluation.log_prior, -np.inf).reshape(len(x), len(z))
@@ -169,11 +169,11 @@ def test_executions_draw_from_the_conditional(case):
     for i in np.flatnonzero(np.isfinite(log_density))[:3]:
         n = 4000
         drawn = marginal.executions(np.repeat(x[i : i + 1], n, axis=0), rng)
-        assert (drawn[:, marginal.kept] == x[i]).all()
+        assert (drawn[:, marginal.columns] == x[i]).all()
         assert np.isfinite(marginal.path.evaluate(drawn).log_density).all()
         probability = np.exp(logs[i] - log_density[i])
         # The number of each value of each coordinate, against its marginal probability.
-        for j, column in enumerate(marginal.columns):
+        for j, column in enumerate(marginal.summed):
             for value in marginal._values[j]:
                 expected = probability[values[:, j] == value].sum()
                 error = np.sqrt(max(expected * (1 - expected), 1e-9) / n)
@@ -256,10 +256,10 @@ def test_pairs_are_looked_at_in_blocks(monkeypatch):
     whole = sum_out(PathTarget(only_path(mixture, y)))
     assert max(rows) > 400
     rows.clear()
-    monkeypatch.setattr(marginal, "_NUMBERS", 100 * whole.target.dim)
+    monkeypatch.setattr(interactions, "_MAX_NUMBERS", 100 * whole.target.dim)
     assert sum_out(PathTarget(only_path(mixture, y))).cost == whole.cost
     assert max(rows) <= 3 * 54  # as many as check the groups, at three values each
-    monkeypatch.setattr(marginal, "_PAIRS", 100)
+    monkeypatch.setattr(marginal, "_MAX_PAIRS", 100)
     target = PathTarget(only_path(mixture, y))
     assert sum_out(target) is target
 
@@ -282,9 +282,9 @@ def test_left_alone():
     for program in (continuous, infinite, enumerable, large):
         target = PathTarget(only_path(program))
         assert sum_out(target) is target
-    assert as_marginal(sum_out(PathTarget(only_path(large)), most=101)).cost == 101
+    assert as_marginal(sum_out(PathTarget(only_path(large)), max_terms=101)).cost == 101
     chained = PathTarget(only_path(chain))
-    assert sum_out(chained, most=31) is chained
+    assert sum_out(chained, max_terms=31) is chained
 
 
 def test_infinite_sites_stay_beside_finite_ones():

@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal
 import anabranch as ab
 from anabranch import errors
 from anabranch.conquer import ModeMixture, PathTarget
+from anabranch.conquer.mode_mixture import ModeMixtureState
 from anabranch.conquer.student import StudentMixture
 from exact import named
 
@@ -80,10 +81,10 @@ def test_separated_modes_have_their_masses():
 
 def test_a_mode_that_the_first_search_missed_is_added_later():
     """The modes are so narrow that no draw of the defensive component will hit them: only a climb finds the other."""
-    path, strategy = the_path(two_modes, 1e-3), ModeMixture()
+    path = the_path(two_modes, 1e-3)
     light = StudentMixture(np.array([[15.0]]), np.full((1, 1, 1), 1e-3), np.ones(1), np.array([5.0]))
     wide = StudentMixture(np.zeros((1, 1)), np.full((1, 1, 1), 10.0), np.ones(1), np.array([3.0]))
-    begin = strategy.start_from(light, wide)
+    begin = ModeMixtureState(light, wide)
     first = solve(path, 0, evaluations=1_000, begin=begin)
     assert first.log_evidence == pytest.approx(np.log(MASS[1]), abs=0.1)  # and nothing shows that it is wrong
     later = solve(path, 0, evaluations=20_000, visits=3, begin=begin)
@@ -92,7 +93,7 @@ def test_a_mode_that_the_first_search_missed_is_added_later():
     assert weights[later.points[:, 0] < 0].sum() == pytest.approx(MASS[0], abs=0.03)
 
 
-@pytest.mark.parametrize("defence", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("defensive", [0.05, 0.5, 0.9])
 def test_weights_count_the_defensive_component(defensive):
     """A proposal that is off, and too few evaluations to adapt it: the mean of many estimates is right all the same."""
     path, exact = regression(1)
@@ -101,7 +102,7 @@ def test_weights_count_the_defensive_component(defensive):
     off = StudentMixture(mode + 0.3, np.full((1, 1, 1), 0.15), np.ones(1), np.array([5.0]))
     wide = StudentMixture(mode, np.full((1, 1, 1), 1.0), np.ones(1), np.array([3.0]))
     ratios = np.exp([
-        solve(path, seed, evaluations=600, strategy=strategy, begin=strategy.start_from(off, wide)).log_evidence - exact
+        solve(path, seed, evaluations=600, strategy=strategy, begin=ModeMixtureState(off, wide)).log_evidence - exact
         for seed in range(60)
     ])  # fmt: skip
     error = ratios.std() / np.sqrt(len(ratios))
@@ -181,12 +182,12 @@ def test_what_it_cannot_run_on_is_said():
     def discrete():
         ab.observe("y", dist.Normal(ab.sample("k", dist.Poisson(3.0)) * 1.0, 1.0), 2.0)
 
-    with pytest.raises(errors.StrategyCannotRun, match=r"real coordinates.*Enumerate or SMC"):
+    with pytest.raises(errors.StrategyCannotRun, match=r"ModeMixture.*discrete coordinates.*Use SMC"):
         solve(the_path(discrete), 0)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"starts": 0}, {"iterations": 0}, {"most_modes": 0}, {"rounds": 0}, {"defence": 0.0}, {"defence": 1.0}]
+    "wrong", [{"starts": 0}, {"iterations": 0}, {"max_modes": 0}, {"rounds": 0}, {"defensive": 0.0}, {"defensive": 1.0}]
 )
 def test_settings_are_checked(wrong):
     [name] = wrong

@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import fields, replace
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +28,7 @@ class Density:
         self._log_density, self._draw = log_density, draw
         self.discrete = np.array(discrete)
         self.dim, self.evaluations = len(discrete), 0
-        self.path = SimpleNamespace(dim=-1, sites=())
+        self.is_marginal = True
         self.known, self.has_gradient = np.zeros((0, self.dim)), False
 
     def evaluate(self, points):

@@ -17,7 +17,7 @@ from scipy.integrate import quad
 import anabranch as ab
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.smc import SMC, SMCState
-from anabranch.conquer.smc_bridge import FromProposal, fitted
+from anabranch.conquer.smc_tempering import Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Executions, Path
@@ -177,10 +177,11 @@ def test_gradient_of_a_proposal():
     expected = [(proposal.log_density(points + s) - proposal.log_density(points - s)) / (2 * h) for s in shifts]
     np.testing.assert_allclose(proposal.gradient(points), np.stack(expected, axis=1), rtol=1e-6, atol=1e-7)
     path, _ = normals_case(2)
-    bridge = FromProposal(PathTarget(path), proposal)
-    _, gradient = bridge.differentiate(points, 0.3)
+    tempering = Tempering(PathTarget(path), proposal)
+    _, gradient = tempering.differentiate(points, 0.3)
     expected = [
-        (bridge.at(points + s).log_density(0.3) - bridge.at(points - s).log_density(0.3)) / (2 * h) for s in shifts
+        (tempering.at(points + s).log_density(0.3) - tempering.at(points - s).log_density(0.3)) / (2 * h)
+        for s in shifts
     ]
     np.testing.assert_allclose(gradient, np.stack(expected, axis=1), rtol=1e-5, atol=1e-6)
 

@@ -5,14 +5,14 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import multivariate_normal, multivariate_t
 
-from anabranch.conquer.student import StudentMixture, root_of
+from anabranch.conquer.student import StudentMixture, safe_cholesky
 
 SCALE = np.array([[2.0, 0.6], [0.6, 0.5]])
 
 
 def pair() -> StudentMixture:
-    means, roots = np.array([[0.0, 1.0], [3.0, -2.0]]), np.stack([root_of(SCALE), np.eye(2)])
-    return StudentMixture(means, roots, np.array([0.3, 0.7]), np.array([4.0, np.inf]))
+    means, scale_trils = np.array([[0.0, 1.0], [3.0, -2.0]]), np.stack([safe_cholesky(SCALE), np.eye(2)])
+    return StudentMixture(means, scale_trils, np.array([0.3, 0.7]), np.array([4.0, np.inf]))
 
 
 def test_the_density_is_that_of_scipy():
@@ -56,7 +56,7 @@ def test_refits_find_the_mean_and_the_scale():
     for _ in range(3):
         mixture = mixture.refitted(points, np.ones(len(points)))
     np.testing.assert_allclose(mixture.means[0], [1.0, -1.0], atol=0.04)
-    np.testing.assert_allclose(mixture.roots[0] @ mixture.roots[0].T, SCALE, atol=0.06)
+    np.testing.assert_allclose(mixture.scale_trils[0] @ mixture.scale_trils[0].T, SCALE, atol=0.06)
 
 
 def test_refits_follow_the_weights_and_drop_what_explains_nothing():
@@ -74,28 +74,28 @@ def test_a_component_on_one_point_does_not_collapse():
     mixture = StudentMixture(np.zeros((1, 3)), np.eye(3)[None], np.ones(1), np.array([5.0]))
     for _ in range(10):
         mixture = mixture.refitted(np.ones((1, 3)), np.ones(1))
-    assert np.diag(mixture.roots[0]).min() > 1e-3
+    assert np.diag(mixture.scale_trils[0]).min() > 1e-3
 
 
 @pytest.mark.parametrize(
-    "joined", [lambda m: m.with_component(np.zeros(2), np.eye(2), 0.1, 3.0), lambda m: m.joined(m, 0.2)]
+    "joined", [lambda m: m.joined(StudentMixture.single(np.zeros(2), np.eye(2), 3.0), 0.1), lambda m: m.joined(m, 0.2)]
 )
 def test_shares_still_sum_to_one(joined):
     mixture = joined(pair())
     assert mixture.shares.sum() == pytest.approx(1.0)
-    assert len(mixture.freedom) == len(mixture.roots) == len(mixture)
+    assert len(mixture.df) == len(mixture.scale_trils) == len(mixture)
 
 
 def test_what_is_joined_takes_its_share():
     points = np.random.default_rng(6).normal(size=(20, 2))
-    one, other = pair(), pair().with_freedom(3.0)
+    one, other = pair(), pair().with_df(3.0)
     expected = 0.8 * np.exp(one.log_density(points)) + 0.2 * np.exp(other.log_density(points))
     np.testing.assert_allclose(np.exp(one.joined(other, 0.2).log_density(points)), expected, rtol=1e-10)
 
 
 def test_a_scale_that_is_not_positive_gets_a_root():
     for scale in (np.zeros((2, 2)), np.array([[1.0, 1.0], [1.0, 1.0]]), np.diag([1.0, -1.0])):
-        root = root_of(scale)
-        assert np.isfinite(root).all()
-        assert (np.diag(root) > 0).all()
-    np.testing.assert_allclose(root_of(SCALE) @ root_of(SCALE).T, SCALE)
+        scale_tril = safe_cholesky(scale)
+        assert np.isfinite(scale_tril).all()
+        assert (np.diag(scale_tril) > 0).all()
+    np.testing.assert_allclose(safe_cholesky(SCALE) @ safe_cholesky(SCALE).T, SCALE)

@@ -90,7 +90,7 @@ def looked_at(program, *args):
 def test_exchangeable_components_are_found(program, names):
     target, points, symmetries = looked_at(program)
     [found] = symmetries
-    assert (set(found.names), found.size) == (names, 3)
+    assert ({family.name for family in found.families}, found.size) == (names, 3)
     assert log_copies(symmetries) == pytest.approx(np.log(6.0))
     assert are_symmetries(target, symmetries, points[:50], np.random.default_rng(1))
 
@@ -122,7 +122,7 @@ def test_sites_of_their_own_are_not_permuted_with_those_that_they_belong_to():
     swapped = fold(points, [found])
     one, other = target.evaluate(points), target.evaluate(swapped)
     np.testing.assert_allclose(one.log_likelihood, other.log_likelihood, rtol=1e-9)
-    moved = [found.families[i] for i in range(2)]
+    moved = [found.families[i].columns for i in range(2)]
     ranks = [np.argsort(np.argsort(points[:, columns[:, 0]], axis=1), axis=1) for columns in moved]
     assert (ranks[0] != ranks[1]).any()
 
@@ -161,13 +161,13 @@ def test_the_key_is_what_tells_components_apart():
     """By scales that are all the same, the order would cut through the mode; the means are far from each other."""
     _, _, [found] = looked_at(numbered_in_pairs)
     place = np.zeros((1, 6))
-    by_name = dict(zip(found.names, found.families, strict=True))
+    by_name = {family.name: family.columns for family in found.families}
     place[0, by_name["mean#"][:, 0]] = [-3.0, 0.0, 3.0]
     best = found.with_best_key(place, np.ones((1, 6)))
-    assert found.names[best.key[0]] == "mean#"
+    assert found.families[best.key[0]].name == "mean#"
     place = np.zeros((1, 6))
     place[0, by_name["scale#"][:, 0]] = [-3.0, 0.0, 3.0]
-    assert found.names[found.with_best_key(place, np.ones((1, 6))).key[0]] == "scale#"
+    assert found.families[found.with_best_key(place, np.ones((1, 6))).key[0]].name == "scale#"
 
 
 def test_one_ordering_times_the_copies_is_the_whole_evidence():

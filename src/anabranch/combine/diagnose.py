@@ -9,7 +9,7 @@ import numpy as np
 from anabranch.combine.blocks import blocks_of
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
-from anabranch.conquer.estimate import FEWEST_DRAWS, LARGEST_PARETO_K
+from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS
 
 __all__ = ["warnings_of"]
 
@@ -90,9 +90,9 @@ def _of_errors(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[st
 def _of_path(solution: Solution) -> Iterator[str]:
     estimate = solution.estimate
     assert estimate is not None
-    if not solution.is_exact and estimate.ess < FEWEST_DRAWS:
+    if not solution.is_exact and estimate.ess < MIN_ESS:
         yield f"its effective sample size is {estimate.ess:.1f}, too small. Give the run more budget."
-    if estimate.pareto_k > LARGEST_PARETO_K:
+    if estimate.pareto_k > MAX_PARETO_K:
         other = "another strategy for it" if estimate.blocks is None else "another engine"
         yield (
             f"the Pareto k of its weights is {estimate.pareto_k:.2f}, so its error is not reliable. Raise the "

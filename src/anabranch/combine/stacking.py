@@ -18,7 +18,7 @@ from anabranch import errors
 from anabranch.combine.observed import log_likelihoods
 from anabranch.combine.psis import leave_one_out
 from anabranch.combine.solution import Solution
-from anabranch.conquer.estimate import LARGEST_PARETO_K
+from anabranch.conquer.estimate import MAX_PARETO_K
 from anabranch.conquer.weights import systematic
 
 __all__ = ["stack", "stacking_weights"]
@@ -83,14 +83,12 @@ def _warn(candidates: Sequence[tuple[Solution, float]], compared: list[Solution]
             "heaviest path (%s)",
             len(others), len(candidates), sum(others), compared[0].path.description,
         )  # fmt: skip
-    doubtful = [
-        each for each, k in zip(compared, shapes, strict=True) if not k <= LARGEST_PARETO_K and not _summed(each)
-    ]
+    doubtful = [each for each, k in zip(compared, shapes, strict=True) if not k <= MAX_PARETO_K and not _summed(each)]
     if doubtful:
         logger.warning(
             "stacking: pareto_k is above %g, or NaN (too few draws, or many alike), on %d of %d paths, such as (%s): "
             "their elpd and the stacking weights are not reliable",
-            LARGEST_PARETO_K, len(doubtful), len(compared), doubtful[0].path.description,
+            MAX_PARETO_K, len(doubtful), len(compared), doubtful[0].path.description,
         )  # fmt: skip
 
 

@@ -5,25 +5,15 @@ from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
 from anabranch.conquer.hmc import HMC, NUTS
+from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
 from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
-from anabranch.conquer.strategy import Strategy
+from anabranch.conquer.strategy import Strategy, solve
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.conquer.variational import Variational
 
 __all__ = [
-    "HMC",
-    "NUTS",
-    "SMC",
-    "Auto",
-    "Enumerate",
-    "Estimate",
-    "Forward",
-    "ModeMixture",
-    "PathTarget",
-    "RandomWalk",
-    "Strategy",
-    "Target",
-    "Variational",
-]
+    "HMC", "NUTS", "SMC", "Auto", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture", "PathTarget",
+    "RandomWalk", "Strategy", "Target", "Variational", "solve",
+]  # fmt: skip

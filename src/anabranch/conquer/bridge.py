@@ -5,16 +5,16 @@ s₁ = n_eff/(n_eff + n₂), s₂ = n₂/(n_eff + n₂), the best bridge between
 
     Z = [1/n₂ Σ γ(x̃)/(s₁ γ(x̃) + s₂ Z q(x̃))] / [1/n₁ Σ q(x)/(s₁ γ(x) + s₂ Z q(x))].
 
-Both sides say how the draws divide between γ/Z and q; their difference is monotone in Z, so the fixed point that is
-often found by iteration is the root of one function. The relative error of Ẑ (Frühwirth-Schnatter, 2004) is
+The difference of the two sides is monotone in Z, so the fixed point is the root of one function. The relative error of
+Ẑ (Frühwirth-Schnatter, 2004) is
 
     Var(Ẑ)/Z² ≈ 1/n₂ · Var_q(f₁)/E_q(f₁)² + 1/n_eff · Var_γ(f₂)/E_γ(f₂)²
 
-with f₁ and f₂ the terms of the two sums. With a proposal that was fitted to the very draws it is bridged to, Ẑ comes
-out low: by 0.7 nats for a normal posterior of 60 dimensions and 1,200 draws. So each half of the draws has the proposal
-of the other (cross-fitting, as Gronau et al., 2017, do for one of the halves), and the two answers are averaged.
+with f₁ and f₂ the terms of the two sums. With a proposal fitted to the same draws, Ẑ is too low: by 0.7 nats for a
+normal posterior of 60 dimensions and 1,200 draws. So each half of the draws has the proposal of the other
+(cross-fitting, as Gronau et al., 2017, do for one of the halves), and the two answers are averaged.
 
-The paper asks of a local method that it estimates Z_k (section 4.2); this is how one without weights can.
+The paper asks of a local method that it estimates Z_k (section 4.2); bridge sampling lets chains do so.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from anabranch.conquer.chains import chain_ess
-from anabranch.conquer.student import StudentMixture, root_of
+from anabranch.conquer.student import StudentMixture, safe_cholesky
 from anabranch.conquer.target import Target
 
 __all__ = ["Side", "bridge", "crossed", "fit_proposal"]
 
-_FREEDOMS = (np.inf, 30.0, 10.0, 4.0)
-_REFITS = 3
+_DFS, _REFITS = (np.inf, 30.0, 10.0, 4.0), 3
+"""Degrees of freedom of the proposals that are fitted, and steps of expectation maximisation for each."""
 _CORRELATION = 0.5
-"""Of the two answers of cross-fitting: as measured with normal posteriors of 1 to 60 dimensions."""
-_BEYOND = 50.0
-"""Nats beyond every ratio γ/q at which the root is certainly bracketed."""
+"""Of the two answers of cross-fitting, as measured with normal posteriors of 1 to 60 dimensions."""
+_MARGIN = 50.0
+"""Nats beyond all ratios γ/q between which the root lies."""
 
 
 def bridge(
@@ -48,7 +48,7 @@ def bridge(
 ) -> tuple[float, float]:
     """log Ẑ and its standard error, from draws that are worth `effective` independent ones.
 
-    Minus infinity and infinity where no draw of the proposal has a density.
+    They are minus infinity and infinity where no draw of the proposal has positive density.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def bridge(
     log_s1, log_s2 = np.log(effective / (effective + n)), np.log(n / (effective + n))
 
     def terms(log_z: float) -> tuple[np.ndarray, np.ndarray]:
-        """log f₁ at the draws of the proposal that have a density, and log f₂ at those of the posterior."""
+        """log f₁ at the draws of the proposal with positive density, and log f₂ at those of the posterior."""
         log_f1 = met - np.logaddexp(log_s1 + met, log_s2 + log_z)
         log_f2 = -np.logaddexp(log_s1 + at_draws, log_s2 + log_z)
         return log_f1, log_f2
@@ -80,7 +80,7 @@ def bridge(
         return float(logsumexp(log_f1) - np.log(n) - logsumexp(log_f2) + np.log(len(at_draws)) - log_z)
 
     both = np.concatenate([met, at_draws])
-    log_z = float(brentq(excess, both.min() - _BEYOND, both.max() + _BEYOND, xtol=1e-10))
+    log_z = float(brentq(excess, both.min() - _MARGIN, both.max() + _MARGIN, xtol=1e-10))
     log_f1, log_f2 = terms(log_z)
     log_f1 = np.append(log_f1, np.full(n - len(met), -np.inf))
     return log_z, float(np.sqrt(_relative_variance(log_f1) / n + _relative_variance(log_f2) / effective))
@@ -100,12 +100,12 @@ class Side:
     log_proposal: np.ndarray
 
     @classmethod
-    def fitted(cls, chains: np.ndarray, root: np.ndarray) -> Side:
-        """The proposal for chains (N, T, d), without any draw of it; `root` is as in `fit_proposal`."""
-        return cls(fit_proposal(chains.reshape(-1, chains.shape[2]), root), np.zeros(0), np.zeros(0))
+    def fitted(cls, chains: np.ndarray, scale_tril: np.ndarray) -> Side:
+        """The proposal for chains (N, T, d), without draws of it; `scale_tril` is as in `fit_proposal`."""
+        return cls(fit_proposal(chains.reshape(-1, chains.shape[2]), scale_tril), np.zeros(0), np.zeros(0))
 
     def extended(self, target: Target, n: int, rng: np.random.Generator) -> Side:
-        """With enough draws of the proposal to make n."""
+        """With as many more draws of the proposal as make n."""
         missing = n - len(self.log_target)
         if missing <= 0:
             return self
@@ -125,10 +125,9 @@ class Side:
 
 
 def crossed(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
-    """The mean of two estimates of log Z with its error; where they differ by more than their errors, that says so.
+    """The mean of two estimates of log Z, and its error, which is at least half their difference.
 
-    What one of the two is fitted to, the other is bridged to, so their errors are correlated: to first order both are
-    the same product of the two halves' deviations where the proposal's family has the posterior in it, less elsewhere.
+    The errors are correlated, since each half of the draws has the proposal fitted to the other.
     """
     (a, sd_a), (b, sd_b) = first, second
     if not (np.isfinite(a) and np.isfinite(b)):
@@ -137,24 +136,24 @@ def crossed(first: tuple[float, float], second: tuple[float, float]) -> tuple[fl
     return 0.5 * (a + b), max(sd, 0.5 * abs(a - b))
 
 
-def fit_proposal(draws: np.ndarray, root: np.ndarray) -> StudentMixture:
-    """A normal or Student-t distribution for draws (n, d): of several tails the one that suits them best.
+def fit_proposal(draws: np.ndarray, scale_tril: np.ndarray) -> StudentMixture:
+    """A normal or Student-t distribution for draws (n, d), with the degrees of freedom that suit them best.
 
-    `root` is a root of the covariance as it was known before; the fewer draws there are, the more the fit keeps to it.
+    The covariance is shrunk to that of `scale_tril`, the more the fewer draws there are.
     """
-    fits = [_fit(draws, root, freedom) for freedom in _FREEDOMS]
+    fits = [_fit(draws, scale_tril, df) for df in _DFS]
     return max(fits, key=lambda fit: fit.log_density(draws).mean())
 
 
-def _fit(draws: np.ndarray, root: np.ndarray, freedom: float) -> StudentMixture:
+def _fit(draws: np.ndarray, scale_tril: np.ndarray, df: float) -> StudentMixture:
     n, d = draws.shape
     trust = n / (n + 2 * d)
     centred = draws - draws.mean(axis=0)
-    covariance = trust * centred.T @ centred / n + (1 - trust) * root @ root.T
-    normal = StudentMixture(draws.mean(axis=0)[None], root_of(covariance)[None], np.ones(1), np.array([np.inf]))
-    if not np.isfinite(freedom):
-        return normal
-    fit = StudentMixture(normal.means, normal.roots * np.sqrt((freedom - 2) / freedom), np.ones(1), np.array([freedom]))
+    covariance = trust * centred.T @ centred / n + (1 - trust) * scale_tril @ scale_tril.T
+    mean, scale_tril = draws.mean(axis=0), safe_cholesky(covariance)
+    if not np.isfinite(df):
+        return StudentMixture.single(mean, scale_tril, df)
+    fit = StudentMixture.single(mean, scale_tril * np.sqrt((df - 2) / df), df)
     for _ in range(_REFITS):
         fit = fit.refitted(draws, np.ones(n))
     return fit

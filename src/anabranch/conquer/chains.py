@@ -1,13 +1,12 @@
-"""What several Markov chains say of themselves (Vehtari, Gelman, Simpson, Carpenter and Bürkner, 2021).
+"""Diagnostics of Markov chains: split R-hat and effective sample size (Vehtari et al., 2021).
 
-Each chain is split in halves, so that a chain that drifts disagrees with itself, and values are replaced by normal
-scores of their ranks, so that heavy tails do no harm. With W the mean variance within the m halves of length n, and B/n
-the variance of their means,
+Each chain is split in halves, and values are replaced by normal scores of their ranks. With W the mean variance within
+the m halves of length n, and B/n the variance of their means,
 
     R̂ = √((n − 1)/n + B/(n W)),
 
-the larger of the values for the scores and for those of the distances from the median, which compare scales.
-The effective size is m n / τ, with τ = 1 + 2 Σ ρ_t summed over Geyer's initial monotone sequence of pairs.
+the larger of its values for the draws and for their distances from the median, which compare scales.
+The effective sample size is m n / τ, with τ = 1 + 2 Σ ρ_t summed over Geyer's initial monotone sequence of pairs.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from scipy.stats import rankdata
 
 __all__ = ["chain_ess", "split_r_hat"]
 
-_FEWEST_STEPS = 4
+_MIN_STEPS = 4
+"""Steps below which the diagnostics are NaN."""
 
 
 def split_r_hat(chains: np.ndarray) -> float:
     """The largest rank-normalised split R-hat over the coordinates of chains (N, T, d).
 
-    Near 1 where the chains agree, infinite where each stands still at another place, NaN where there are too few steps
-    to tell or nothing that varies.
+    Near 1 where the chains agree, infinite where each is constant at another value, NaN where there are too few steps
+    or all values are equal.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def split_r_hat(chains: np.ndarray) -> float:
         True
     """
     _check(chains)
-    if chains.shape[1] < _FEWEST_STEPS or chains.shape[2] == 0:
+    if chains.shape[1] < _MIN_STEPS or chains.shape[2] == 0:
         return np.nan
     halves = _split(chains)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
@@ -44,9 +44,9 @@ def split_r_hat(chains: np.ndarray) -> float:
 
 
 def chain_ess(chains: np.ndarray) -> np.ndarray:
-    """The rank-normalised (bulk) effective size of each coordinate of chains (N, T, d): an array (d,).
+    """The rank-normalised (bulk) effective sample size of each coordinate of chains (N, T, d): an array (d,).
 
-    NaN where there are too few steps to tell; N T for a coordinate that never varies.
+    NaN where there are too few steps; N T for a constant coordinate.
 
     Example:
         >>> sizes = chain_ess(np.random.default_rng(0).standard_normal((4, 500, 2)))
@@ -54,7 +54,7 @@ def chain_ess(chains: np.ndarray) -> np.ndarray:
         True
     """
     _check(chains)
-    if chains.shape[1] < _FEWEST_STEPS:
+    if chains.shape[1] < _MIN_STEPS:
         return np.full(chains.shape[2], np.nan)
     scores = _normal_scores(_split(chains))
     return np.array([_ess(scores[:, :, j]) for j in range(chains.shape[2])])
@@ -66,7 +66,7 @@ def _check(chains: np.ndarray) -> None:
 
 
 def _split(chains: np.ndarray) -> np.ndarray:
-    """Twice as many chains of half the length; of an odd number of steps the middle one goes."""
+    """Twice as many chains of half the length, without the middle step of an odd number."""
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, -half:]])
 
@@ -82,14 +82,14 @@ def _r_hat(chains: np.ndarray) -> np.ndarray:
     n = chains.shape[1]
     within = chains.var(axis=1, ddof=1).mean(axis=0)
     between = chains.mean(axis=1).var(axis=0, ddof=1)
-    # Scores that are all the same have a variance of rounding errors.
+    # Equal scores have a variance of rounding errors.
     within, between = (np.where(variance < 1e-20, 0.0, variance) for variance in (within, between))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt((n - 1) / n + between / within)
 
 
 def _ess(chains: np.ndarray) -> float:
-    """The effective size of one coordinate of chains (m, n)."""
+    """The effective sample size of one coordinate of chains (m, n)."""
     m, n = chains.shape
     covariance = _autocovariance(chains).mean(axis=0)
     within = covariance[0] * n / (n - 1)
@@ -102,12 +102,12 @@ def _ess(chains: np.ndarray) -> float:
     negative = np.flatnonzero(pairs < 0)
     pairs = np.minimum.accumulate(pairs[: negative[0]] if len(negative) else pairs)
     time = -1 + 2 * pairs.sum()
-    # Antithetic chains may be worth more than as many independent draws, but not without limit.
+    # Antithetic chains may be worth more than independent draws; the bound is Stan's.
     return float(m * n / max(time, 1 / np.log10(m * n)))
 
 
 def _autocovariance(chains: np.ndarray) -> np.ndarray:
-    """Of each chain (m, n) at each lag, by the fast Fourier transform."""
+    """The autocovariance of each chain (m, n) at each lag, by the fast Fourier transform."""
     n = chains.shape[1]
     centred = chains - chains.mean(axis=1, keepdims=True)
     spectrum = np.fft.rfft(centred, n=2 * n, axis=1)

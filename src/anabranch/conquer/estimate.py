@@ -1,4 +1,4 @@
-"""What inference on one path gives (paper, sections 4.2 and 6.1)."""
+"""The estimate of one path: evidence, error, draws and diagnostics (paper, sections 4.2 and 6.1)."""
 
 from __future__ import annotations
 
@@ -9,29 +9,21 @@ import numpy as np
 
 from anabranch.conquer.weights import effective_sample_size, extrapolated_log_mean, log_mean, pareto_k, relative_sd
 
-__all__ = ["FEWEST_DRAWS", "LARGEST_PARETO_K", "Estimate"]
+__all__ = ["MAX_PARETO_K", "MAX_R_HAT", "MIN_ESS", "Estimate"]
 
-FEWEST_DRAWS = 100
-"""Effective draws below which an estimate is not trusted."""
-LARGEST_PARETO_K = 0.7
-"""Pareto k above which the mean of importance weights is not (Vehtari et al., 2024)."""
-MANY_DRAWS = 1_000
-"""Effective draws from which on a heavy tail of the weights makes the error uncertain, and hides no mass."""
-LARGEST_R_HAT = 1.1
-"""R-hat above which chains have not met."""
+MIN_ESS = 100
+"""Effective sample size below which an estimate is unreliable."""
+MAX_PARETO_K = 0.7
+"""Pareto k above which the mean of importance weights is unreliable (Vehtari et al., 2024)."""
+LARGE_ESS = 1_000
+"""Effective sample size from which on a heavy tail makes the error uncertain, but hides no mass."""
+MAX_R_HAT = 1.1
+"""R-hat above which chains have not converged to the same distribution."""
 
 
 def weights_are_trusted(ess: float, pareto_k: float) -> bool:
-    """Whether importance weights with these diagnostics can be taken to have seen where the mass is."""
-    return ess >= FEWEST_DRAWS and (ess >= MANY_DRAWS or not pareto_k > LARGEST_PARETO_K)
-
-
-def slow_error(ess: float, pareto_k: float) -> float:
-    """The relative error of a mean of weights with a heavy tail, which falls with n^−(1−k) instead of n^−½.
-
-    Of a tail above k = 1 the mean does not exist, and nothing of it is known (Vehtari et al., 2024).
-    """
-    return float(max(ess, 1.0) ** -(1 - min(pareto_k, 1.0))) if pareto_k > LARGEST_PARETO_K else 0.0
+    """Whether importance weights with these diagnostics have probably found the mass."""
+    return ess >= MIN_ESS and (ess >= LARGE_ESS or not pareto_k > MAX_PARETO_K)
 
 
 @dataclass(frozen=True)
@@ -42,22 +34,22 @@ class Estimate:
         log_evidence: log Ẑ_k, the prior probability of the path included; minus infinity where no mass was found. Of a
             method that gives no evidence, the log of the path's share of the posterior.
         log_evidence_sd: its Monte Carlo standard error, that is the relative error of Ẑ_k; zero where it is exact,
-            infinite where nothing is known.
+            infinite where no mass was found.
         points: draws, rows of the path's coordinates.
         log_weights: log of their normalised weights.
-        ess: how many independent, equally weighted draws these are worth.
+        ess: their effective sample size.
         weight_sd: standard deviation of a single weight relative to Ẑ_k, σ_k in the paper's appendix F.
         log_weight_mean, log_weight_sd, log_weight_max: moments of the log of the unnormalised weights that are not
             zero, for the exploration term of the paper's allocation rule.
-        pareto_k: shape of the tail of the weights; NaN where there are none or too few.
+        pareto_k: shape of the tail of the weights; NaN where they are none or too few.
         r_hat: the largest split R-hat over the coordinates, NaN where there are no chains.
         evaluations: points at which the density, or the density with its gradient, was computed.
-        method: the name of the strategy that this comes from.
-        remarks: what the user should know, as sentences.
-        log_possible: log of the evidence that the path may have if the shape of the weights is extrapolated, where its
-            own diagnostics say that they cannot be trusted (`is_trusted`); otherwise `log_evidence`.
-        blocks: for each draw, the number of the independent block that it comes from: a chain, a run, or the draw
-            itself. Paths share the numbers: a chain may visit many. None where the path was solved by itself.
+        method: the name of the strategy.
+        remarks: sentences for the user.
+        log_possible: log of the evidence that the path may have by extrapolation of the weights where the diagnostics
+            are poor (`is_trusted`); otherwise `log_evidence`.
+        blocks: for each draw, the number of its independent block: a chain, a run, or the draw itself. Paths share the
+            numbers, since a chain may visit many. None where the path was solved by itself.
     """
 
     log_evidence: float
@@ -84,10 +76,10 @@ class Estimate:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the diagnostics find nothing wrong: enough effective draws, a light tail, chains that agree."""
+        """Whether the diagnostics are good: enough effective draws, a light tail, chains that agree."""
         if self.log_evidence_sd == 0:
             return True
-        return weights_are_trusted(self.ess, self.pareto_k) and not self.r_hat > LARGEST_R_HAT
+        return weights_are_trusted(self.ess, self.pareto_k) and not self.r_hat > MAX_R_HAT
 
     @classmethod
     def nothing(cls, dim: int, evaluations: int, method: str, remarks: Sequence[str] = ()) -> Estimate:
@@ -99,12 +91,7 @@ class Estimate:
 
     @classmethod
     def from_weights(
-        cls,
-        points: np.ndarray,
-        log_weights: np.ndarray,
-        evaluations: int,
-        method: str,
-        remarks: Sequence[str] = (),
+        cls, points: np.ndarray, log_weights: np.ndarray, evaluations: int, method: str, remarks: Sequence[str] = ()
     ) -> Estimate:
         """By importance sampling: independent draws with weights γ_k/q, whose mean is Ẑ_k."""
         kept = log_weights > -np.inf
@@ -114,23 +101,16 @@ class Estimate:
         ess, k = effective_sample_size(logs), pareto_k(log_weights)
         possible = log_z
         if not weights_are_trusted(ess, k):
-            possible = max(log_z + np.log1p(slow_error(ess, k)), extrapolated_log_mean(log_weights))
+            # With a heavy tail the relative error falls as n^−(1−k), from k = 1 on not at all (Vehtari et al., 2024).
+            slow_error = max(ess, 1.0) ** -(1 - min(k, 1.0)) if k > MAX_PARETO_K else 0.0
+            possible = max(log_z + np.log1p(slow_error), extrapolated_log_mean(log_weights))
+        n = len(log_weights)
         return cls(
-            log_evidence=log_z,
-            log_evidence_sd=sd / np.sqrt(max(len(log_weights) - 1, 1)) if len(log_weights) > 1 else np.inf,
-            points=points[kept],
-            log_weights=logs - log_z - np.log(len(log_weights)),
-            ess=ess,
-            weight_sd=sd,
-            log_weight_mean=float(logs.mean()),
-            log_weight_sd=float(logs.std()),
-            log_weight_max=float(logs.max()),
-            pareto_k=k,
-            evaluations=evaluations,
-            method=method,
-            remarks=tuple(remarks),
-            log_possible=float(possible),
-        )
+            log_evidence=log_z, log_evidence_sd=sd / np.sqrt(n - 1) if n > 1 else np.inf,
+            points=points[kept], log_weights=logs - log_z - np.log(n), ess=ess, weight_sd=sd,
+            log_weight_mean=float(logs.mean()), log_weight_sd=float(logs.std()), log_weight_max=float(logs.max()),
+            pareto_k=k, evaluations=evaluations, method=method, remarks=tuple(remarks), log_possible=float(possible),
+        )  # fmt: skip
 
     @classmethod
     def from_draws(
@@ -148,25 +128,16 @@ class Estimate:
         remarks: Sequence[str] = (),
         blocks: np.ndarray | None = None,
     ) -> Estimate:
-        """By a method whose evidence does not come from the weights of its draws: chains, tempering, enumeration."""
+        """By a method whose evidence is not the mean of its weights: chains, tempering, enumeration."""
         kept = log_weights > -np.inf
         size = max(int(kept.sum()), 1)
-        spread = log_evidence_sd * np.sqrt(size)
+        weight_sd = log_evidence_sd * np.sqrt(size)
         return cls(
-            log_evidence=log_evidence,
-            log_evidence_sd=log_evidence_sd,
-            points=points[kept],
-            log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
-            ess=effective_sample_size(log_weights) if ess is None else ess,
-            weight_sd=spread,
-            log_weight_mean=log_evidence,
-            log_weight_sd=spread,
-            log_weight_max=log_evidence,
-            pareto_k=pareto_k,
-            r_hat=r_hat,
-            evaluations=evaluations,
-            method=method,
-            remarks=tuple(remarks),
+            log_evidence=log_evidence, log_evidence_sd=log_evidence_sd,
+            points=points[kept], log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
+            ess=effective_sample_size(log_weights) if ess is None else ess, weight_sd=weight_sd,
+            log_weight_mean=log_evidence, log_weight_sd=weight_sd, log_weight_max=log_evidence,
+            pareto_k=pareto_k, r_hat=r_hat, evaluations=evaluations, method=method, remarks=tuple(remarks),
             blocks=None if blocks is None else blocks[kept],
             log_possible=log_evidence + 3 * log_evidence_sd if np.isfinite(log_evidence_sd) else log_evidence,
-        )
+        )  # fmt: skip

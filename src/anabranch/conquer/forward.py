@@ -1,10 +1,10 @@
-"""Forward sampling: a path without observations and factors, whose posterior is the prior within the path.
+"""Forward sampling of a path without observations and factors, whose posterior is the prior within the path.
 
     Z_k = ∫ Π_i f(x_i | η_i) · 1[x takes path k] dx = P(k),   π_k(x) = f(x | k)
 
-(paper, section 4.2, with a likelihood of one). The fixed sites are held at their values and the others drawn; a draw
-that the guards let pass has the probability of the fixed values as its weight, and the mean weight of all attempts is
-Ẑ_k. It has no error where no guard and no random probability is involved.
+(paper, section 4.2, with a likelihood of one). Fixed sites are held at their values and the others drawn. The weight of
+a draw that meets the guards is the probability of the fixed values, and the mean weight of all attempts is Ẑ_k. It is
+exact where there is no guard and the probability of the fixed values is constant.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
@@ -23,68 +24,67 @@ from anabranch.settings import check, whole
 __all__ = ["Forward", "ForwardState"]
 
 _PROBE = 100
+"""Draws of the first attempt, which shows how often the guards are met."""
 
 
 @dataclass(frozen=True)
 class Forward:
-    """Draw from the prior within a path that has nothing but a prior. An attempt counts as an evaluation, as far as the
-    visit has some left: it computes no density.
+    """Draw from the prior of a path that has no likelihood. An attempt counts as an evaluation, up to what the visit
+    allows, though it computes no density.
 
     Args:
-        fewest: attempts of a visit, at least; they cost next to nothing.
-        most: draws that are kept; those after them only make the evidence more precise.
+        min_attempts: of a visit; more make the evidence more precise at little cost.
+        max_draws: draws that are kept; further ones only make the evidence more precise.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def walk():
         ...     if ab.sample("up", dist.Bernoulli(0.25)):
         ...         ab.sample("x", dist.Normal(3.0, 1.0))
         >>> target = PathTarget(max(ab.find_paths(walk).paths, key=lambda path: path.dim))
-        >>> method, rng = Forward(), np.random.default_rng(0)
-        >>> estimate = method.estimate(target, method.advance(target, method.start(target, rng), rng, 4_000))
+        >>> estimate = solve(Forward(), target, 4_000)
         >>> round(float(np.exp(estimate.log_evidence)), 6), round(estimate.log_evidence_sd, 6)
         (0.25, 0.0)
         >>> bool(abs(estimate.points.mean() - 3.0) < 4 / np.sqrt(4_000))
         True
     """
 
-    fewest: int = 1_000
-    most: int = 50_000
+    min_attempts: int = 1_000
+    max_draws: int = 50_000
 
     def __post_init__(self) -> None:
-        check(self, fewest=whole(1), most=whole(1))
+        check(self, min_attempts=whole(1), max_draws=whole(1))
 
-    def start(self, target: Target, rng: np.random.Generator) -> ForwardState:
+    def start(self, target: Target, rng: Generator) -> ForwardState:
         if not is_prior_alone(target.path):
             raise errors.StrategyCannotRun(
-                f"the path ({target.path.description}) has more than a prior to draw from",
+                f"the density of the path ({target.path.description}) is more than a prior",
                 remedy="Use Auto, which takes Forward for the paths that it suits",
             )
         return ForwardState(np.zeros((0, target.dim)), np.zeros(0))
 
-    def advance(self, target: Target, state: ForwardState, rng: np.random.Generator, evaluations: int) -> ForwardState:
-        end = state.attempts + max(evaluations, self.fewest)
+    def advance(self, target: Target, state: ForwardState, rng: Generator, evaluations: int) -> ForwardState:
+        end = state.attempts + max(evaluations, self.min_attempts)
         while state.attempts < end:
             checkpoint()
-            # How many of the attempts the guards let pass is known after a few.
             rate = state.passed / state.attempts if state.passed else 0.0
             wanted = int(rate * (end - state.attempts)) if state.attempts else _PROBE
             state = self._added(target, state, rng, max(wanted, 1))
         return state
 
-    def _added(self, target: Target, state: ForwardState, rng: np.random.Generator, n: int) -> ForwardState:
-        """The state after so many more draws, or after as many attempts as `path.prior` makes for them."""
+    def _added(self, target: Target, state: ForwardState, rng: Generator, n: int) -> ForwardState:
+        """The state after n more draws, or after as many attempts as `path.prior` makes for them."""
         drawn = target.prior(n, rng)
         target.charge(int(min(drawn.attempts, max(target.left, 0))))
         log_weight = drawn.log_probability + np.log(drawn.attempts)
         log_total = float(np.logaddexp(state.log_total, log_weight))
-        # The errors of two sums, each relative to the sum of both: probabilities may be too small for a float.
+        # The errors of two sums relative to their sum, in logs: probabilities may be too small for a float.
         parts = [(state.log_total, state.error), (log_weight, drawn.log_probability_sd)]
         error = np.sqrt(sum((np.exp(part - log_total) * sd) ** 2 for part, sd in parts if part > -np.inf))
         return ForwardState(
-            np.concatenate([state.points, drawn.points])[: self.most],
-            np.concatenate([state.log_weights, drawn.log_weights])[: self.most],
+            np.concatenate([state.points, drawn.points])[: self.max_draws],
+            np.concatenate([state.log_weights, drawn.log_weights])[: self.max_draws],
             state.attempts + drawn.attempts,
             state.passed + len(drawn.points),
             log_total,
@@ -102,8 +102,8 @@ class Forward:
 
 @dataclass(frozen=True)
 class ForwardState:
-    """Draws with their weights, the attempts and how many the guards let pass, the log of the sum of their weights,
-    and the relative error of that sum."""
+    """Draws with their weights, the attempts and how many met the guards, the log of the sum of their weights, and the
+    relative error of that sum."""
 
     points: np.ndarray
     log_weights: np.ndarray

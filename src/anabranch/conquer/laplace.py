@@ -1,79 +1,107 @@
-"""A first look at a path, on the host: Newton's method from the best of a few prior draws, without gradients.
+"""A Laplace estimate of a path, on the host: Newton's method from the best of a few prior draws, without gradients.
 
-A program may have thousands of paths, of which most have no mass: a glance costs a few hundred evaluations and no
-compilation. It gives a mixture to start from (`ModeMixture.start_from`), whose weights are honest however rough it is.
+Most paths of a large program have no mass: a Laplace estimate takes a few hundred evaluations and no compilation. The
+curvature at the modes gives a mixture for importance sampling (`ModeMixture`), which corrects its errors.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.random import Generator
 
 from anabranch.conquer.ascent import Modes, distinct, newton_step, positive, widths
-from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, mixture_on
-from anabranch.conquer.population import broad, spread_out
+from anabranch.conquer.mixture_fit import fit_to_modes
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.population import broad, overdispersed_points
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
+from anabranch.settings import check, whole
 
-__all__ = ["glance", "glance_cost"]
+__all__ = ["Laplace", "laplace_cost", "laplace_start"]
 
-_DRAWS, _STARTS, _ITERATIONS = 32, 2, 6
-
-
-def glance_cost(dim: int) -> int:
-    """Evaluations that a glance needs before it can draw."""
-    return _DRAWS + _STARTS * _ITERATIONS * (_stencil_size(dim) + 1)
+_POPULATION, _STARTS, _ITERATIONS = 32, 2, 6
+"""Prior draws, those of them from which Newton's method starts, and its iterations."""
 
 
-def glance(target: Target, rng: np.random.Generator, strategy: ModeMixture) -> ModeMixtureState:
-    """Where to start importance sampling, after a glance."""
-    population = spread_out(target, _DRAWS, rng)
+@dataclass(frozen=True)
+class Laplace:
+    """When `Auto` makes do with a Laplace estimate.
+
+    Args:
+        below: evaluations of the first visit below which it is made; above, modes are found by compiled gradients.
+        max_dim: dimensions up to which it is made; its cost grows with their square.
+        draws: importance draws at the modes that it finds.
+        attempts: at a path, if the first finds no mode, before more is spent.
+        max_spent: evaluations of all visits up to which it suffices.
+    """
+
+    below: int = 2_500
+    max_dim: int = 8
+    draws: int = 200
+    attempts: int = 2
+    max_spent: int = 10_000
+
+    def __post_init__(self) -> None:
+        check(self, below=whole(), max_dim=whole(), draws=whole(1), attempts=whole(), max_spent=whole())
+
+    def fits(self, target: Target, left: int) -> bool:
+        """Whether the evaluations left suffice for an estimate of this target."""
+        return target.dim <= self.max_dim and laplace_cost(target.dim) < max(0.75 * left / target.cost, 2 * self.draws)
+
+
+def laplace_cost(dim: int) -> int:
+    """Evaluations of Newton's method, before the first importance draw."""
+    return _POPULATION + _STARTS * _ITERATIONS * (2 + 2 * dim + dim * (dim - 1) // 2)
+
+
+def laplace_start(target: Target, rng: Generator, strategy: ModeMixture) -> ModeMixtureState:
+    """The state from which importance sampling starts, at the modes that Newton's method finds."""
+    population = overdispersed_points(target, _POPULATION, rng)
     log_density = target.evaluate(population).log_density
     inside = np.isfinite(log_density)
     if not inside.any():
         return ModeMixtureState(failed="no point of positive density was found to start from")
     population, log_density = population[inside], log_density[inside]
     defensive = broad(population)
-    spread = defensive.spread
-    modes, settled = _newton(target, population[distinct(population, log_density, spread, _STARTS)], spread)
-    if not settled:
-        return ModeMixtureState(failed="a glance was not enough to find a mode")
+    scales = defensive.scales
+    modes, converged = _newton(target, population[distinct(population, log_density, scales, _STARTS)], scales)
+    if not converged:
+        return ModeMixtureState(failed="Newton's method did not converge to a mode")
     symmetries = find_symmetries(target, population)
     if symmetries:
-        symmetries = [each.with_best_key(modes.points, widths(modes.precision, spread)) for each in symmetries]
-        modes, _ = _newton(target, fold(modes.points, symmetries), spread)
-    return strategy.start_from(mixture_on(modes), defensive, symmetries)
+        symmetries = [each.with_best_key(modes.points, widths(modes.precision, scales)) for each in symmetries]
+        modes, _ = _newton(target, fold(modes.points, symmetries), scales)
+    return ModeMixtureState(fit_to_modes(modes, strategy.depth), defensive, tuple(symmetries))
 
 
-def _newton(target: Target, points: np.ndarray, spread: np.ndarray) -> tuple[Modes, bool]:
-    """Damped Newton steps from each point, derivatives by differences of the density itself; and whether they settled.
+def _newton(target: Target, points: np.ndarray, scales: np.ndarray) -> tuple[Modes, bool]:
+    """Damped Newton steps from each point, with derivatives by differences of the density; and whether they converged.
 
-    They have if the step that would come next promises next to nothing, by the quadratic model, at the best point.
+    They have if the quadratic model at the best point promises less than half a nat of the next step.
     """
     points, damping = points.copy(), np.full(len(points), 1e-3)
-    steps = np.tile(0.05 * spread, (len(points), 1))
+    steps = np.tile(0.05 * scales, (len(points), 1))
     value, gradient, hessian = _derivatives(target, points, steps)
     for _ in range(_ITERATIONS - 1):
-        tried = points + newton_step(gradient, hessian, damping, spread)
+        tried = points + newton_step(gradient, hessian, damping, scales)
         there = target.evaluate(tried).log_density
         better = there > value
         damping = np.where(better, damping / 10, damping * 10)
         if not better.any():
             continue
         points[better] = tried[better]
-        steps[better] = widths(hessian[better], spread) * 0.05
+        steps[better] = widths(hessian[better], scales) * 0.05
         value[better], gradient[better], hessian[better] = _derivatives(target, points[better], steps[better])
-    precision = positive(hessian, spread)
+    precision = positive(hessian, scales)
     best = int(np.argmax(value))
     promised = 0.5 * gradient[best] @ np.linalg.solve(precision[best], gradient[best])
     return Modes(points, value, precision), bool(promised < 0.5)
 
 
-def _stencil_size(d: int) -> int:
-    return 1 + 2 * d + d * (d - 1) // 2
-
-
 def _derivatives(target: Target, points: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Value, gradient and minus the Hessian at each point; where the stencil leaves the path, as if it were flat."""
+    """Value, gradient and minus the Hessian at each point; outside the path the density counts as flat."""
     n, d = points.shape
     first, second = np.triu_indices(d, k=1)
     shift = np.eye(d)

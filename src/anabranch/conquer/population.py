@@ -1,34 +1,35 @@
-"""Points spread over a path before anything is known of its posterior."""
+"""Overdispersed points of a path, from which methods start."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch.conquer.ascent import climb
-from anabranch.conquer.student import StudentMixture, root_of
+from anabranch.conquer.student import StudentMixture, safe_cholesky
 from anabranch.conquer.target import Target
 
-__all__ = ["broad", "climbed", "spread_of", "spread_out"]
+__all__ = ["broad", "climbed", "coordinate_sd", "overdispersed_points"]
 
 _STEPS = 40
+"""Metropolis steps that disperse points where prior draws are rare."""
 _STARTS, _CLIMBS = 32, 60
-"""Points of the prior from which methods with gradients begin, and steps of the climb from each."""
+"""Prior draws from which methods with gradients climb, and steps of each climb."""
 
 
-def spread_out(target: Target, n: int, rng: np.random.Generator) -> np.ndarray:
-    """About n points of the path: draws from its prior where that can be had, and those known already.
+def overdispersed_points(target: Target, n: int, rng: Generator) -> np.ndarray:
+    """About n points of the path: prior draws, and points of the executions that found it.
 
-    Where the guards are rarely met, what is known is spread by random-walk steps that leave the prior, restricted to
-    the path, unchanged.
+    Where prior draws rarely meet the guards, the points are dispersed by random-walk Metropolis steps on the prior.
     """
     prior = target.prior(n, rng).points
     points = np.concatenate([prior, target.known])[: max(n, len(prior))]
     if len(prior) >= n // 2 or not len(points):
         return points
-    return _wander(target, points[rng.integers(len(points), size=n)], rng)
+    return _dispersed(target, points[rng.integers(len(points), size=n)], rng)
 
 
-def _wander(target: Target, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _dispersed(target: Target, points: np.ndarray, rng: Generator) -> np.ndarray:
     """Metropolis steps on the prior within the path, each along a few coordinates and of a random size."""
     n, d = points.shape
     log_prior = _log_prior(target, points)
@@ -49,23 +50,23 @@ def _log_prior(target: Target, points: np.ndarray) -> np.ndarray:
     return np.where(evaluation.inside, evaluation.log_prior, -1e300)
 
 
-def climbed(target: Target, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points of the prior after a short climb, their log densities, and the spread of the prior; no points if none."""
-    prior = spread_out(target, _STARTS, rng)[:_STARTS]
+def climbed(target: Target, rng: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Prior draws after a short climb, their log densities, and the standard deviations of the prior."""
+    prior = overdispersed_points(target, _STARTS, rng)[:_STARTS]
     if not len(prior):
         return prior, np.zeros(0), np.ones(target.dim)
-    spread = spread_of(prior)
-    return *climb(target, prior, spread, _CLIMBS), spread
+    sd = coordinate_sd(prior)
+    return *climb(target, prior, sd, _CLIMBS), sd
 
 
-def spread_of(points: np.ndarray) -> np.ndarray:
-    """The standard deviation of each coordinate; one where that says nothing."""
-    spread = points.std(axis=0)
-    return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+def coordinate_sd(points: np.ndarray) -> np.ndarray:
+    """The standard deviation of each coordinate; one where it is zero or not finite."""
+    sd = points.std(axis=0)
+    return np.where(np.isfinite(sd) & (sd > 0), sd, 1.0)
 
 
-def broad(points: np.ndarray, freedom: float = 3.0) -> StudentMixture:
-    """One heavy-tailed component as wide as the points, a few far ones aside."""
+def broad(points: np.ndarray) -> StudentMixture:
+    """One heavy-tailed component as wide as the points, outliers clipped."""
     low, middle, high = np.quantile(points, [0.16, 0.5, 0.84], axis=0)
     width = np.maximum((high - low) / 2, 1e-3 * (1 + np.abs(middle)))
     clipped = np.clip(points, middle - 4 * width, middle + 4 * width)
@@ -73,5 +74,4 @@ def broad(points: np.ndarray, freedom: float = 3.0) -> StudentMixture:
     scale = np.diag(width**2)
     if len(points) > 1:
         scale = trust * np.atleast_2d(np.cov(clipped.T)) + (1 - trust) * scale
-    scale = scale + 1e-9 * np.diag(width**2)
-    return StudentMixture(clipped.mean(axis=0)[None], root_of(scale)[None], np.ones(1), np.array([freedom]))
+    return StudentMixture.single(clipped.mean(axis=0), safe_cholesky(scale + 1e-9 * np.diag(width**2)), df=3.0)

@@ -1,11 +1,10 @@
-"""Prior sampling: the coarsest estimate of a path, which a few points give.
+"""Prior sampling: the cheapest estimate of a path.
 
 With draws x_i from the prior within the path, whose prior probability is p_k,
 
     Ẑ_k = p_k · (1/n) Σ_i g(y | x_i),
 
-importance sampling with the prior as the proposal (paper, section 4.2: any estimator of Z_k may serve as the local
-one). It comes first where a limit may leave no time for anything better.
+importance sampling with the prior as the proposal (paper, section 4.2). It comes first where the time is limited.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = ["prior_estimate"]
 
 
 def prior_estimate(target: Target, n: int, rng: np.random.Generator) -> Estimate:
-    """The estimate from at most n prior draws; nothing where the prior cannot be drawn from.
+    """The estimate from at most n prior draws; without mass where the prior cannot be sampled.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -35,15 +34,13 @@ def prior_estimate(target: Target, n: int, rng: np.random.Generator) -> Estimate
         >>> bool(abs(estimate.log_evidence - np.log(1 / 11)) < 3 * estimate.log_evidence_sd < 0.2)
         True
     """
-    if not prior_is_sampled(target.path):
-        return Estimate.nothing(target.dim, target.evaluations, "Prior")
-    draws = target.prior(n, rng)
-    if not len(draws.points):
+    draws = target.prior(n, rng) if prior_is_sampled(target.path) else None
+    if draws is None or not len(draws.points):
         return Estimate.nothing(target.dim, target.evaluations, "Prior")
     evaluation = target.evaluate(draws.points)
     log_likelihood = np.where(evaluation.inside, evaluation.log_likelihood, -np.inf)
     log_weights = draws.log_probability + draws.log_weights - log_mean(draws.log_weights) + log_likelihood
     estimate = Estimate.from_weights(draws.points, log_weights, target.evaluations, "Prior")
-    # Weights that are all the same say nothing of those that were not drawn.
+    # Equal weights do not mean that there is no error.
     sd = float(np.hypot(max(estimate.log_evidence_sd, 1 / len(draws.points)), draws.log_probability_sd))
     return replace(estimate, log_evidence_sd=sd)

@@ -1,16 +1,16 @@
-"""The protocol of a local strategy: how inference runs on one path; and what those that follow gradients need."""
+"""The protocol of a local strategy, which runs inference on one path (paper, section 4.2)."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
+from numpy.random import Generator, default_rng
 
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 
-__all__ = ["Strategy", "cheapest_visit", "check_gradient"]
+__all__ = ["Strategy", "cheapest_visit", "check_gradient", "solve"]
 
 
 class Strategy(Protocol):
@@ -19,14 +19,20 @@ class Strategy(Protocol):
     A state pickles, and `advance` returns a new one. A strategy may also have a method `cheapest_visit`: see there.
     """
 
-    def start(self, target: Target, rng: np.random.Generator) -> Any:
+    def start(self, target: Target, rng: Generator) -> Any:
         """The state before any work; raises `errors.StrategyCannotRun` where the strategy does not suit the path."""
 
-    def advance(self, target: Target, state: Any, rng: np.random.Generator, evaluations: int) -> Any:
-        """Spend about this many evaluations of the density: whole steps, at least one, so a few more or less."""
+    def advance(self, target: Target, state: Any, rng: Generator, evaluations: int) -> Any:
+        """Spend about this many evaluations of the density, in whole steps and at least one."""
 
     def estimate(self, target: Target, state: Any) -> Estimate:
-        """What is known by now. Costs no evaluation of the density."""
+        """The estimate by now. It takes no evaluation of the density."""
+
+
+def solve(strategy: Strategy, target: Target, evaluations: int, seed: int = 0) -> Estimate:
+    """The estimate after one visit of about so many evaluations."""
+    rng = default_rng(seed)
+    return strategy.estimate(target, strategy.advance(target, strategy.start(target, rng), rng, evaluations))
 
 
 def cheapest_visit(strategy: Strategy, dim: int) -> int:

@@ -1,6 +1,6 @@
-"""Mixtures of multivariate Student-t distributions: what importance sampling proposes from.
+"""Mixtures of multivariate Student-t distributions: the proposals of importance sampling.
 
-A component with mean m, root R (R Rᵀ is its scale matrix) and ν degrees of freedom has the density
+A component with mean m, scale matrix R Rᵀ (R is its Cholesky factor, `scale_tril`) and ν degrees of freedom has density
 
     t(x) = c |R|⁻¹ (1 + q/ν)^(−(ν+d)/2),  q = |R⁻¹(x − m)|²,  c = Γ((ν+d)/2) / (Γ(ν/2) (νπ)^(d/2)),
 
@@ -12,20 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import gammaln
 
-__all__ = ["StudentMixture", "root_of"]
+__all__ = ["DF", "StudentMixture", "safe_cholesky"]
+
+DF = 5.0
+"""Degrees of freedom of proposals whose tails are not fitted: fewer waste draws, more risk weights without variance."""
 
 
 @dataclass(frozen=True)
 class StudentMixture:
-    """Components with means (m, d), lower triangular roots (m, d, d), shares (m,) that sum to one, and degrees of
-    freedom (m,)."""
+    """Components with means (m, d), Cholesky factors of their scale matrices (m, d, d), shares (m,) that sum to one,
+    and degrees of freedom (m,)."""
 
     means: np.ndarray
-    roots: np.ndarray
+    scale_trils: np.ndarray
     shares: np.ndarray
-    freedom: np.ndarray
+    df: np.ndarray
+
+    @classmethod
+    def single(cls, mean: np.ndarray, scale_tril: np.ndarray, df: float) -> StudentMixture:
+        """One component."""
+        return cls(mean[None], scale_tril[None], np.ones(1), np.array([df]))
 
     @property
     def dim(self) -> int:
@@ -34,19 +43,17 @@ class StudentMixture:
     def __len__(self) -> int:
         return len(self.means)
 
-    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, n: int, rng: Generator) -> np.ndarray:
         """n independent draws: not stratified, since then the scatter of the weights would overstate their error."""
         component = np.minimum(np.searchsorted(np.cumsum(self.shares), rng.uniform(size=n)), len(self) - 1)
         noise = rng.standard_normal((n, self.dim))
-        freedom = self.freedom[component]
-        finite = np.isfinite(freedom)
-        scale = np.ones(n)
-        scale[finite] = np.sqrt(freedom[finite] / rng.chisquare(freedom[finite]))
-        noise *= scale[:, None]
+        df = self.df[component]
+        finite = np.isfinite(df)
+        noise[finite] *= np.sqrt(df[finite] / rng.chisquare(df[finite]))[:, None]
         out = np.empty((n, self.dim))
         for j in np.unique(component):
             chosen = component == j
-            out[chosen] = self.means[j] + noise[chosen] @ self.roots[j].T
+            out[chosen] = self.means[j] + noise[chosen] @ self.scale_trils[j].T
         return out
 
     def log_parts(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,82 +63,70 @@ class StudentMixture:
         logs = np.empty_like(distances)
         with np.errstate(divide="ignore"):
             shares = np.log(self.shares)
-        for j, (mean, root, freedom) in enumerate(zip(self.means, self.roots, self.freedom, strict=True)):
-            standard = (points - mean) @ np.linalg.inv(root).T
+        for j, (mean, scale_tril, df) in enumerate(zip(self.means, self.scale_trils, self.df, strict=True)):
+            standard = (points - mean) @ np.linalg.inv(scale_tril).T
             distances[:, j] = q = np.einsum("nd,nd->n", standard, standard)
-            volume = np.log(np.diag(root)).sum()
-            if np.isfinite(freedom):
-                constant = gammaln((freedom + d) / 2) - gammaln(freedom / 2) - 0.5 * d * np.log(freedom * np.pi)
-                logs[:, j] = constant - 0.5 * (freedom + d) * np.log1p(q / freedom)
+            if np.isfinite(df):
+                constant = gammaln((df + d) / 2) - gammaln(df / 2) - 0.5 * d * np.log(df * np.pi)
+                logs[:, j] = constant - 0.5 * (df + d) * np.log1p(q / df)
             else:
                 logs[:, j] = -0.5 * (q + d * np.log(2 * np.pi))
-            logs[:, j] += shares[j] - volume
+            logs[:, j] += shares[j] - np.log(np.diag(scale_tril)).sum()
         return logs, distances
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """The log density of the mixture at each point."""
         return _log_sum(self.log_parts(points)[0])[:, 0]
 
-    def refitted(self, points: np.ndarray, weights: np.ndarray, least: float = 1e-3) -> StudentMixture:
-        """One step of expectation maximisation towards weighted points; components with a share below `least` go."""
+    def refitted(self, points: np.ndarray, weights: np.ndarray, min_share: float = 1e-3) -> StudentMixture:
+        """One step of expectation maximisation on weighted points; components below `min_share` are dropped."""
         logs, distances = self.log_parts(points)
-        duty = np.exp(logs - _log_sum(logs)) * (weights / weights.sum())[:, None]
-        total = duty.sum(axis=0)
-        alive = np.flatnonzero(total > least)
-        means, roots = [], []
+        responsibilities = np.exp(logs - _log_sum(logs)) * (weights / weights.sum())[:, None]
+        total = responsibilities.sum(axis=0)
+        alive = np.flatnonzero(total > min_share)
+        means, scale_trils = [], []
         for j in alive:
-            freedom = self.freedom[j]
-            pull = (freedom + self.dim) / (freedom + distances[:, j]) if np.isfinite(freedom) else 1.0
-            each = duty[:, j] * pull
+            df, responsibility = self.df[j], responsibilities[:, j]
+            each = responsibility * ((df + self.dim) / (df + distances[:, j]) if np.isfinite(df) else 1.0)
             mean = each @ points / each.sum()
             centred = points - mean
-            # Towards the scale that it had, by so much as there are too few points to say: a share of a component
-            # that rests on fewer effective points than it has parameters would else collapse onto them.
-            effective = duty[:, j].sum() ** 2 / (duty[:, j] ** 2).sum()
+            # Shrunk towards the former scale: a component with fewer effective points than parameters would collapse.
+            effective = responsibility.sum() ** 2 / (responsibility**2).sum()
             trust = effective / (effective + 2 * self.dim)
             scatter = (centred * each[:, None]).T @ centred / total[j]
-            scale = trust * scatter + (1 - trust) * self.roots[j] @ self.roots[j].T
+            scale = trust * scatter + (1 - trust) * self.scale_trils[j] @ self.scale_trils[j].T
             means.append(mean)
-            roots.append(root_of(scale))
+            scale_trils.append(safe_cholesky(scale))
         shares = total[alive] / total[alive].sum()
-        return StudentMixture(np.array(means), np.array(roots), shares, self.freedom[alive])
+        return StudentMixture(np.array(means), np.array(scale_trils), shares, self.df[alive])
 
     @property
-    def spread(self) -> np.ndarray:
+    def scales(self) -> np.ndarray:
         """The scale of the first component along each coordinate."""
-        return np.sqrt(np.einsum("ij,ij->i", self.roots[0], self.roots[0]))
+        return np.sqrt(np.einsum("ij,ij->i", self.scale_trils[0], self.scale_trils[0]))
 
     def joined(self, other: StudentMixture, share: float) -> StudentMixture:
-        """The components of both, this share going to those of the other."""
+        """The components of both; those of the other get this share."""
         return StudentMixture(
             np.concatenate([self.means, other.means]),
-            np.concatenate([self.roots, other.roots]),
+            np.concatenate([self.scale_trils, other.scale_trils]),
             np.concatenate([self.shares * (1 - share), other.shares * share]),
-            np.concatenate([self.freedom, other.freedom]),
+            np.concatenate([self.df, other.df]),
         )
 
-    def with_component(self, mean: np.ndarray, root: np.ndarray, share: float, freedom: float) -> StudentMixture:
-        """The mixture with one more component, which takes this share from the others."""
-        return StudentMixture(
-            np.concatenate([self.means, mean[None]]),
-            np.concatenate([self.roots, root[None]]),
-            np.append(self.shares * (1 - share), share),
-            np.append(self.freedom, freedom),
-        )
-
-    def with_freedom(self, freedom: float) -> StudentMixture:
-        """The same means and scales with other tails."""
-        return replace(self, freedom=np.full(len(self), freedom))
+    def with_df(self, df: float) -> StudentMixture:
+        """The same means and scales with other degrees of freedom."""
+        return replace(self, df=np.full(len(self), df))
 
 
 def _log_sum(logs: np.ndarray) -> np.ndarray:
-    """log Σ exp over each row, as a column: all that is needed of SciPy's, which takes a millisecond to start."""
+    """log Σ exp over each row, as a column; SciPy's takes a millisecond to start."""
     top = logs.max(axis=1, keepdims=True)
     return top + np.log(np.exp(logs - top).sum(axis=1, keepdims=True))
 
 
-def root_of(scale: np.ndarray) -> np.ndarray:
-    """The lower triangular root of a scale matrix; one that is not positive definite is made so."""
+def safe_cholesky(scale: np.ndarray) -> np.ndarray:
+    """The Cholesky factor of a scale matrix; one that is not positive definite is made so."""
     scale = 0.5 * (scale + scale.T)
     try:
         return np.linalg.cholesky(scale)

@@ -1,13 +1,13 @@
 """Exchangeable components, found by evaluating the density.
 
-Where swapping two blocks of coordinates (index i and j of every site that shares an axis, or sites that differ in their
-number only: mu0, mu1) leaves prior and likelihood unchanged, the blocks are exchangeable, and every mode has K! copies.
-One ordering is enough:
+Blocks of coordinates (the indices of a shared axis of some sites, or sites that differ in their number only: mu0, mu1)
+are exchangeable if swapping two of them leaves prior and likelihood unchanged. Every mode then has K! copies, and one
+ordering is enough:
 
     Z_k = K! ∫ γ_k(x) 1[x_1 < x_2 < ... < x_K] dx,
 
-where x_i is one coordinate of block i, the key. The draws then get their labels back at random (`unfold`), so that they
-are draws from the posterior: mu0 is any of the components, as the program says.
+where x_i is one coordinate of block i, the key. The labels of the draws are then permuted at random (`unfold`), which
+makes them draws from the posterior.
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ from anabranch.divide.internals import inside
 
 __all__ = ["Exchangeable", "are_symmetries", "find_symmetries", "fold", "log_copies", "ordered", "unfold"]
 
-_MOST_SETS = 31
-"""Sets of sites that are tried together, at most."""
-_POINTS = 50
-"""Points at which a symmetry is tested."""
+_MAX_SETS, _MAX_POINTS = 31, 50
+"""Sets of sites that are tried together, and points at which each is tested."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A site with an axis of length K, or K sites with numbered names.
+
+    Attributes:
+        name: of the site, or the common part of the names.
+        columns: those of block i in row i, (K, width). The K - 1 coordinates of a simplex are one row, (1, K - 1).
+        simplex: whether the blocks are the parts of a simplex.
+    """
+
+    name: str
+    columns: np.ndarray
+    simplex: bool
 
 
 @dataclass(frozen=True)
 class Exchangeable:
-    """K blocks that can be permuted.
+    """K blocks that can be permuted: families of sites, and the key (family and column) by which they are ordered."""
 
-    Attributes:
-        names: what is permuted, in words, one for each family of sites.
-        families: for each family the columns of block i in row i, (K, width).
-        simplices: for each family whether its K blocks are the parts of a simplex, whose K - 1 coordinates do not
-            belong to one block each; its columns are then the row of coordinates, (1, K - 1).
-        key: the family and the column of its blocks that they are ordered by.
-    """
-
-    names: tuple[str, ...]
-    families: tuple[np.ndarray, ...]
-    simplices: tuple[bool, ...]
+    families: tuple[Family, ...]
     key: tuple[int, int]
 
     @property
@@ -61,38 +64,34 @@ class Exchangeable:
     def keys(self) -> np.ndarray:
         """The columns of the key, one for each block."""
         family, column = self.key
-        return self.families[family][:, column]
+        return self.families[family].columns[:, column]
 
     def with_best_key(self, points: np.ndarray, widths: np.ndarray) -> Exchangeable:
-        """Ordered by what tells the blocks apart best, at modes with these widths (both (m, d)).
+        """Ordered by the coordinate that separates the blocks best, at modes with these widths (both (m, d)).
 
-        An order by what does not tell them apart would cut through the middle of every mode.
+        An order by a coordinate that does not separate them would cut every mode in the middle.
         """
 
         def separation(key: tuple[int, int]) -> float:
-            columns = self.families[key[0]][:, key[1]]
+            columns = self.families[key[0]].columns[:, key[1]]
             order = np.argsort(points[:, columns], axis=1)
             place = np.take_along_axis(points[:, columns], order, axis=1)
             width = np.take_along_axis(widths[:, columns], order, axis=1)
             return float((np.diff(place, axis=1) / (width[:, 1:] + width[:, :-1])).min(axis=1).mean())
 
-        keys = [
-            (i, j)
-            for i, (columns, simplex) in enumerate(zip(self.families, self.simplices, strict=True))
-            if not simplex
-            for j in range(columns.shape[1])
-        ]
+        possible = [(i, family.columns) for i, family in enumerate(self.families) if not family.simplex]
+        keys = [(i, j) for i, columns in possible for j in range(columns.shape[1])]
         return replace(self, key=max(keys, key=separation))
 
     def permuted(self, points: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """Points whose block i is what block order[:, i] was; `order` has one row for each point."""
+        """Points whose block i is the former block order[:, i]; `order` has one row for each point."""
         out = points.copy()
-        for columns, simplex in zip(self.families, self.simplices, strict=True):
-            if simplex:
+        for family in self.families:
+            columns = family.columns
+            if family.simplex:
                 out[:, columns[0]] = _permuted_simplex(points[:, columns[0]], order)
             else:
-                blocks = points[:, columns]  # (n, K, width)
-                out[:, columns] = np.take_along_axis(blocks, order[:, :, None], axis=1)
+                out[:, columns] = np.take_along_axis(points[:, columns], order[:, :, None], axis=1)
         return out
 
 
@@ -122,37 +121,30 @@ def ordered(points: np.ndarray, symmetries: Sequence[Exchangeable]) -> np.ndarra
 
 
 def find_symmetries(target: Target, points: np.ndarray) -> list[Exchangeable]:
-    """The exchangeable blocks of a target, tested at some of these points; the largest sets of sites first."""
+    """The exchangeable blocks of a target, tested at some of the points; the largest sets of sites come first."""
     if not len(points):
         return []
-    points = points[:_POINTS]
+    points = points[:_MAX_POINTS]
     found: list[Exchangeable] = []
     taken: set[int] = set()
-    for size, families in sorted(_families(target).items(), reverse=True):
+    for _, families in sorted(_families(target).items(), reverse=True):
         for chosen in _sets(families):
-            candidate = _candidate(size, chosen)
-            columns = {int(c) for family in candidate.families for c in family.ravel()} if candidate else set()
-            if candidate is None or columns & taken:
+            keys = [i for i, family in enumerate(chosen) if not family.simplex]
+            every = [int(column) for family in chosen for column in family.columns.ravel()]
+            if not keys or len(set(every)) < len(every) or taken & set(every):
                 continue
+            candidate = Exchangeable(chosen, (keys[0], 0))
             if _is_symmetric(target, candidate, points):
                 found.append(candidate)
-                taken |= columns
+                taken |= set(every)
     return found
 
 
-@dataclass(frozen=True)
-class _Family:
-    """A site with an axis of length K, or K sites with numbered names."""
-
-    name: str
-    columns: np.ndarray
-    simplex: bool
-
-
-def _families(target: Target) -> dict[int, list[_Family]]:
-    """What may be exchangeable, by the number of blocks."""
-    out: dict[int, list[_Family]] = defaultdict(list)
-    position = _positions(target)
+def _families(target: Target) -> dict[int, list[Family]]:
+    """The families whose blocks may be exchangeable, by the number of blocks."""
+    out: dict[int, list[Family]] = defaultdict(list)
+    position = np.full(target.path.dim, -1)
+    position[target.columns] = np.arange(target.dim)
     numbered: dict[str, list[tuple[int, SiteInfo]]] = defaultdict(list)
     for site in target.path.sites:
         if site.columns is None or site.discrete:
@@ -164,56 +156,34 @@ def _families(target: Target) -> dict[int, list[_Family]]:
             for axis, size in enumerate(site.shape):
                 if size > 1:
                     blocks = np.moveaxis(columns.reshape(site.shape), axis, 0).reshape(size, -1)
-                    out[size].append(_Family(site.name, blocks, False))
+                    out[size].append(Family(site.name, blocks, False))
         elif site.support == "simplex" and len(site.shape) == 1:
-            out[site.shape[0]].append(_Family(site.name, columns[None], True))
+            out[site.shape[0]].append(Family(site.name, columns[None], True))
     for name, sites in numbered.items():
         shapes = {(site.shape, len(position[site.columns])) for _, site in sites}
         if len(sites) > 1 and len(shapes) == 1:
             blocks = np.array([position[site.columns] for _, site in sorted(sites, key=lambda each: each[0])])
-            out[len(sites)].append(_Family(name, blocks, False))
+            out[len(sites)].append(Family(name, blocks, False))
     return out
 
 
-def _positions(target: Target) -> np.ndarray:
-    """Where each coordinate of the path is among the target's, which lacks what was summed out."""
-    path = target.path
-    if target.dim == path.dim:
-        return np.arange(path.dim)
-    return np.where(path.discrete, -1, np.cumsum(~path.discrete) - 1)
-
-
-def _sets(families: Sequence[_Family]) -> Iterator[tuple[_Family, ...]]:
+def _sets(families: Sequence[Family]) -> Iterator[tuple[Family, ...]]:
     """Sets of families, the largest first."""
     sizes = range(len(families), 0, -1)
     every = itertools.chain.from_iterable(itertools.combinations(families, size) for size in sizes)
-    return itertools.islice(every, _MOST_SETS)
-
-
-def _candidate(size: int, families: Sequence[_Family]) -> Exchangeable | None:
-    keys = [i for i, family in enumerate(families) if not family.simplex]
-    overlap = len({c for f in families for c in f.columns.ravel()}) < sum(f.columns.size for f in families)
-    if not keys or overlap:
-        return None
-    return Exchangeable(
-        tuple(family.name for family in families),
-        tuple(family.columns for family in families),
-        tuple(family.simplex for family in families),
-        (keys[0], 0),
-    )
+    return itertools.islice(every, _MAX_SETS)
 
 
 def are_symmetries(
     target: Target, symmetries: Sequence[Exchangeable], points: np.ndarray, rng: np.random.Generator
 ) -> bool:
-    """Whether the blocks can indeed be permuted at these points: a check where the mass is, once that is known."""
+    """Whether the blocks are exchangeable at these points."""
     return _same(target.evaluate(points), target.evaluate(unfold(points, symmetries, rng)))
 
 
 def _is_symmetric(target: Target, candidate: Exchangeable, points: np.ndarray) -> bool:
     """Whether the swaps of neighbours, which generate all permutations, leave prior and likelihood unchanged."""
-    few = points[:2]  # most candidates fail at once
-    for some in (few, points):
+    for some in (points[:2], points):  # most candidates fail at the first two points
         reference = target.evaluate(some)
         for i in range(candidate.size - 1):
             order = np.arange(candidate.size)
@@ -224,7 +194,7 @@ def _is_symmetric(target: Target, candidate: Exchangeable, points: np.ndarray) -
 
 
 def _same(one: Evaluation, other: Evaluation) -> bool:
-    """Whether points have the same guards, likelihoods and prior densities of values."""
+    """Whether points have the same guards, likelihoods and prior densities."""
     if not (one.inside == other.inside).all():
         return False
     kept = one.inside

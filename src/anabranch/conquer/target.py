@@ -1,185 +1,217 @@
-"""A path as the strategies see it: a density over rows of coordinates, that counts how often it is asked.
+"""The density of a path as the strategies see it: a function over rows of coordinates that counts its evaluations.
 
-A few points are computed on the host; a path that is asked for more is compiled. The numbers of points decide, never
-the clock, so that the same seed gives the same answer. A visit has an allowance of evaluations, which is not exceeded:
-a density that is asked for more raises `LimitReached`, as it does when the time of the run is over.
+The first points are computed on the host; a path with more of them is compiled. The number of points decides, never the
+clock, so that the same seed gives the same answer. A visit has an allowance of evaluations: a density that is asked for
+more raises `LimitReached`, as it does when the time of the run is over.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.divide import Evaluation, Executions, Path, PriorDraws
 from anabranch.divide.discover import known_points
 from anabranch.limits import LimitReached, checkpoint
+from anabranch.settings import check, whole
 
-__all__ = ["PathTarget", "Target"]
+__all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings"]
 
-COMPILE_ABOVE = 2_000
-"""Points computed on the host before the density is compiled."""
-CALL = 50
-"""Points that take about as long on the host as the call itself: fewer count as so many."""
-_KNOWN = 50
-_ATTEMPTS = 4
-"""One in so many of the runs that are left of a visit go into prior draws of a path that the interpreter runs."""
-PLAIN_ABOVE = 20_000
-"""Points computed by the function with the gradient, if there is one, before that without it is compiled, too."""
+MAX_BATCH = 20_000
+"""Points that strategies evaluate in one call; more would take more memory."""
 
 
-class Target(Protocol):
-    """A density γ over rows of coordinates, which strategies integrate and sample."""
+@dataclass
+class Account:
+    """The evaluations of a path, the number at which the visit ends, the seconds they took, and the largest log
+    likelihood among them."""
+
+    evaluations: int = 0
+    allowed: float = np.inf
+    seconds: float = 0.0
+    best_likelihood: float = -np.inf
+
+
+class Target(ABC):
+    """A density γ over rows of coordinates, which strategies integrate and sample.
+
+    Attributes:
+        path: the path behind it.
+        columns: the coordinates of the path that it has: all but those summed out.
+        dim: their number.
+        discrete: which of them are discrete.
+        cost: evaluations that one point takes.
+        account: the evaluations so far, which a density and the one behind it share.
+    """
+
+    def __init__(self, path: Path, columns: np.ndarray, cost: int, account: Account) -> None:
+        self.path, self.columns, self.cost, self.account = path, columns, cost, account
+        self.dim, self.discrete = len(columns), path.discrete[columns]
 
     @property
-    def path(self) -> Path:
-        """The path behind it."""
+    def is_marginal(self) -> bool:
+        """Whether coordinates of the path were summed out."""
+        return self.dim < self.path.dim
 
     @property
-    def dim(self) -> int:
-        """The number of coordinates."""
-
-    @property
-    def discrete(self) -> np.ndarray:
-        """Which coordinates hold whole numbers."""
-
-    @property
+    @abstractmethod
     def has_gradient(self) -> bool:
         """Whether `differentiate` can be used."""
 
     @property
     def evaluations(self) -> int:
-        """Points at which the density was computed so far."""
-
-    @property
-    def left(self) -> float:
-        """Evaluations that the visit under way may still take; infinite if there is no bound."""
-
-    @property
-    def cost(self) -> int:
-        """Evaluations that one point takes."""
+        """Points at which the density of the path was computed so far."""
+        return self.account.evaluations
 
     @property
     def seconds(self) -> float:
         """How long evaluations have taken so far, compilation included."""
+        return self.account.seconds
 
     @property
     def best_likelihood(self) -> float:
         """The largest log likelihood met so far."""
+        return self.account.best_likelihood
 
     @property
-    def known(self) -> np.ndarray:
-        """Points known to lie in the path, from the executions that found it; rows, maybe none."""
-
-    def evaluate(self, points: np.ndarray) -> Evaluation:
-        """Log prior, log likelihood and guard at each point."""
-
-    def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
-        """The same, and the gradient of log prior + inverse_temperature · log likelihood."""
+    def left(self) -> float:
+        """Evaluations that the visit under way may still take; infinite if there is no bound."""
+        return self.account.allowed - self.account.evaluations
 
     def allow(self, evaluations: float) -> None:
         """Let the visit that begins now take at most so many evaluations."""
+        self.account.allowed = self.account.evaluations + evaluations
 
     def charge(self, evaluations: int) -> None:
         """Count evaluations that were made elsewhere, by a sampler compiled together with the density."""
+        self.account.evaluations += evaluations
 
-    def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
+    @property
+    @abstractmethod
+    def known(self) -> np.ndarray:
+        """Points of the path, from the executions that found it; rows, maybe none."""
+
+    @abstractmethod
+    def evaluate(self, points: np.ndarray) -> Evaluation:
+        """Log prior, log likelihood and guard at each point."""
+
+    @abstractmethod
+    def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
+        """The same, and the gradient of log prior + inverse_temperature · log likelihood."""
+
+    @abstractmethod
+    def prior(self, n: int, rng: Generator) -> PriorDraws:
         """Draws from the prior within the path: at most n, fewer where the guards are rarely met.
 
-        Where the path is run by the interpreter, each attempt takes a run of the program, and counts as an evaluation.
+        Where the interpreter runs the path, each attempt is an execution of the program and counts as an evaluation.
         """
 
-    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Rows of the path's own coordinates for rows of these: what was summed out is drawn."""
+    @abstractmethod
+    def executions(self, points: np.ndarray, rng: Generator) -> np.ndarray:
+        """The points in the path's own coordinates: those summed out are drawn from their conditional distribution."""
 
 
-class PathTarget:
+@dataclass(frozen=True)
+class TargetSettings:
+    """How a path's density is evaluated.
+
+    Args:
+        compile_above: points computed on the host before the density is compiled; a compilation takes about as long as
+            some thousand points.
+        call_cost: points that take as long on the host as the call itself; a call counts as so many at least.
+        compile_plain_above: points computed by the function with the gradient, where that is compiled, before the one
+            without is compiled, too.
+        max_known: points kept of each group of executions that found the path; strategies start from them.
+        prior_attempts: one in so many of a visit's evaluations may go into prior draws by the interpreter.
+    """
+
+    compile_above: int = 2_000
+    call_cost: int = 50
+    compile_plain_above: int = 20_000
+    max_known: int = 50
+    prior_attempts: int = 4
+
+    def __post_init__(self) -> None:
+        check(self, compile_above=whole(), call_cost=whole(1), compile_plain_above=whole(), max_known=whole(),
+              prior_attempts=whole(1))  # fmt: skip
+
+
+class PathTarget(Target):
     """The density of a path itself."""
 
-    def __init__(self, path: Path, found_by: Sequence[Executions] = ()) -> None:
-        self.path = path
-        self.found_by = list(found_by)
-        self.dim = path.dim
-        self.discrete = path.discrete
-        self.has_gradient = path.has_gradient
-        self.evaluations = 0
-        self.cost = 1
-        self.seconds = 0.0
-        self.best_likelihood = -np.inf
-        self._allowed = np.inf
+    def __init__(self, path: Path, found_by: Sequence[Executions] = (), settings: TargetSettings | None = None) -> None:
+        super().__init__(path, np.arange(path.dim), 1, Account())
+        self.found_by, self.settings = list(found_by), settings or TargetSettings()
+        self._has_gradient = path.has_gradient
         self._on_host, self._with_gradient = 0, 0
         self._differentiated = False
+
+    @property
+    def has_gradient(self) -> bool:
+        return self._has_gradient
 
     @cached_property
     def known(self) -> np.ndarray:
         """Some of the executions that found the path, as points."""
-        points = [known_points(executions)[:_KNOWN] for executions in self.found_by]
+        points = [known_points(executions)[: self.settings.max_known] for executions in self.found_by]
         return np.concatenate(points) if points else np.zeros((0, self.dim))
 
-    @property
-    def left(self) -> float:
-        return self._allowed - self.evaluations
-
-    def allow(self, evaluations: float) -> None:
-        self._allowed = self.evaluations + evaluations
-
-    def charge(self, evaluations: int) -> None:
-        self.evaluations += evaluations
-
-    def _check(self, evaluations: int) -> None:
-        """Raise `LimitReached` if so many evaluations more are too many."""
+    @contextmanager
+    def _timed(self, evaluations: int) -> Iterator[None]:
+        """Raise `LimitReached` if so many more evaluations are not allowed; count the seconds that they take."""
         checkpoint()
         if evaluations > self.left:
             raise LimitReached
+        started = time.perf_counter()
+        yield
+        self.account.seconds += time.perf_counter() - started
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        self._check(len(points))
-        started = time.perf_counter()
-        evaluation = self._noted(self._evaluate(points))
-        self.seconds += time.perf_counter() - started
-        return evaluation
+        with self._timed(len(points)):
+            return self._noted(self._evaluate(points))
 
     def _evaluate(self, points: np.ndarray) -> Evaluation:
-        if not self._differentiated and self._on_host + max(len(points), CALL) <= COMPILE_ABOVE:
-            self._on_host += max(len(points), CALL)
+        on_host = self._on_host + max(len(points), self.settings.call_cost)
+        if not self._differentiated and on_host <= self.settings.compile_above:
+            self._on_host = on_host
             return self.path.evaluate(points, compile=False)
-        if self._differentiated and self._with_gradient + len(points) <= PLAIN_ABOVE:
+        if self._differentiated and self._with_gradient + len(points) <= self.settings.compile_plain_above:
             self._with_gradient += len(points)
             return self.path.differentiate(points)[0]
         return self.path.evaluate(points)
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
-        self._check(len(points))
-        started = time.perf_counter()
-        try:
-            evaluation, gradient = self.path.differentiate(points, inverse_temperature)
-        except errors.NoGradient:
-            self.has_gradient = False
-            raise
-        self.seconds += time.perf_counter() - started
-        self._differentiated = True
-        return self._noted(evaluation), gradient
+        with self._timed(len(points)):
+            try:
+                evaluation, gradient = self.path.differentiate(points, inverse_temperature)
+            except errors.NoGradient:
+                self._has_gradient = False
+                raise
+            self._differentiated = True
+            return self._noted(evaluation), gradient
 
     def _noted(self, evaluation: Evaluation) -> Evaluation:
-        self.evaluations += len(evaluation.inside)
+        self.charge(len(evaluation.inside))
         inside = evaluation.log_likelihood[evaluation.inside]
-        self.best_likelihood = max(self.best_likelihood, float(inside.max(initial=-np.inf)))
+        self.account.best_likelihood = max(self.best_likelihood, float(inside.max(initial=-np.inf)))
         return evaluation
 
-    def prior(self, n: int, rng: np.random.Generator) -> PriorDraws:
+    def prior(self, n: int, rng: Generator) -> PriorDraws:
         if not self.path.interpreted:
             return self.path.prior(n, seed=int(rng.integers(2**31)))
-        n = int(np.clip(self.left / _ATTEMPTS, 1, n))
-        self._check(n)
-        started = time.perf_counter()
-        draws = self.path.prior(n, seed=int(rng.integers(2**31)), attempts=int(min(self.left, 100 * n)))
-        self.charge(draws.attempts)
-        self.seconds += time.perf_counter() - started
-        return draws
+        n = int(np.clip(self.left / self.settings.prior_attempts, 1, n))
+        with self._timed(n):
+            draws = self.path.prior(n, seed=int(rng.integers(2**31)), attempts=int(min(self.left, 100 * n)))
+            self.charge(draws.attempts)
+            return draws
 
-    def executions(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def executions(self, points: np.ndarray, rng: Generator) -> np.ndarray:
         return points

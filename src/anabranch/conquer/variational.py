@@ -1,26 +1,21 @@
 """Variational inference with one guide per path (support decomposition: Reichelt, Ong and Rainforth, 2022).
 
-The guide q is a normal distribution in the path's coordinates, x = m + R ε with ε standard normal. It is trained to
-maximise the bound
+The guide q is a normal distribution in the path's coordinates, x = m + R ε with ε standard normal. It maximises
 
     L = E_q[log γ_k(x) − log q(x) | x in the path] + log q(path)  ≤  log Z_k,
 
-the usual ELBO where q does not leave the path, and that of the guide restricted to the path where it does. In the units
-of R, the score s of log q being ε for m and ε εᵀ − 1 for R, its gradient is
+the ELBO of the guide restricted to the path. In the units of R, the score s of log q being ε for m and ε εᵀ − 1 for R,
+its gradient is
 
-    E_q[(Rᵀ ∇ log γ_k + ε) (1, εᵀ)]                    from points that all lie in the path: the reparametrised gradient
-                                                       without its score term (Roeder, Wu and Duvenaud, 2017),
-    Cov(log γ_k − log q, s | in the path)              from points of which some do not: there the bound also depends on
-                                                       where the guide meets the guards, which only the score knows.
+    E_q[(Rᵀ ∇ log γ_k + ε) (1, εᵀ)]            if all points of a batch lie in the path: the reparametrised gradient
+                                               without its score term (Roeder, Wu and Duvenaud, 2017),
+    Cov(log γ_k − log q, s | in the path)      otherwise: the bound also depends on where the guide meets the guards.
 
-Both vanish, with their noise, where the guide is the posterior. To the second ½ E[s | in the path], the gradient of
-½ log q(path), is added: L does not mind how much of the guide lies outside, but the weights below do, whose relative
-variance is about 2 (log Z_k − L) − log q(path). Steps are Adam's, m ← m + R a and R ← R exp(A), so they do not depend
-on the scale of the coordinates.
+Both vanish, with their noise, where the guide is the posterior. To the second the gradient of ½ log q(path) is added,
+½ E[s | in the path], since importance weights have a relative variance of about 2 (log Z_k − L) − log q(path).
+Steps are Adam's, m ← m + R a and R ← R exp(A), so they do not depend on the scale of the coordinates.
 
-No guide is the posterior, so the evidence is not the bound: draws from the guide, with tails added, have importance
-weights γ_k/q whose mean is Z_k without bias, whose scatter is its error, and which make the draws a weighted sample of
-the posterior (paper, section 4.2).
+The evidence is the mean of importance weights γ_k/q of draws from the guide, with tails added (paper, section 4.2).
 """
 
 from __future__ import annotations
@@ -29,45 +24,40 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import climbed
 from anabranch.conquer.strategy import check_gradient
-from anabranch.conquer.student import StudentMixture
-from anabranch.conquer.target import Target
+from anabranch.conquer.student import DF, StudentMixture
+from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.limits import LimitReached
-from anabranch.settings import check, one_of, positive, whole
+from anabranch.settings import check, one_of, positive, share, whole
 
 __all__ = ["Variational", "VariationalState"]
 
-_FULL_UP_TO = 100
-"""Dimensions up to which the guide has a full covariance, unless said otherwise."""
+_MAX_FULL_DIM = 100
+"""Dimensions up to which the guide has a full covariance by default."""
 _NARROW = 0.1
-"""The width of the guide at its beginning, in units of the prior's."""
-_TAILS, _TAIL_FREEDOM = 0.2, 5.0
-"""The share of the draws that come from a Student-t distribution with the guide's scale, and its degrees of freedom."""
+"""The width of the first guide, in units of the prior's."""
 _MEMORY = 0.9
-"""How much of the ELBO reported is that of earlier batches."""
-_TRAINING = 0.8
-"""The share of the evaluations that goes to training while it lasts."""
-_SLICE = 20_000
-_TINY = 1e-12
+"""The weight of earlier batches in the reported ELBO."""
 
 
 @dataclass(frozen=True)
 class VariationalState:
-    """The guide by now, and draws from it.
+    """The guide, and draws from it.
 
     Attributes:
-        mean, root: m and R; no guide (an empty mean) where no point of the path is known.
+        mean, scale_tril: m and R; an empty mean where no point of the path was found.
         first, second: Adam's averages of the gradient and of its square, a column for m and then those for R.
-        points, log_weights: draws from the guide as it is now.
+        points, log_weights: draws from the guide.
         iteration: steps of training so far.
         elbo: the bound L, averaged over the last batches; minus infinity before training.
     """
 
     mean: np.ndarray
-    root: np.ndarray
+    scale_tril: np.ndarray
     first: np.ndarray
     second: np.ndarray
     points: np.ndarray
@@ -84,21 +74,18 @@ class Variational:
         guide: "full" for one with correlations, "diagonal" for one without; None for full up to 100 coordinates.
         iterations: steps of training.
         batch: points of the guide at each of them.
-        rate: the length of Adam's steps at the beginning, in units of the guide's width; it falls to zero.
+        rate: the length of Adam's first steps, in units of the guide's width; it falls to zero.
+        training: the fraction of the evaluations spent on training while it lasts; the others are draws.
+        tails: the share of the draws from a Student-t distribution with the guide's scale, which bounds the weights.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
+        >>> from anabranch.conquer import PathTarget, solve
         >>> def program():
         ...     ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
-        >>> target, rng = PathTarget(ab.find_paths(program).paths[0]), np.random.default_rng(0)
-        >>> strategy = Variational()
-        >>> state = strategy.advance(target, strategy.start(target, rng), rng, 30_000)
-        >>> estimate = strategy.estimate(target, state)
+        >>> estimate = solve(Variational(), PathTarget(ab.find_paths(program).paths[0]), 30_000)
         >>> exact = -0.25 - 0.5 * np.log(4 * np.pi)
         >>> bool(abs(estimate.log_evidence - exact) < 3 * estimate.log_evidence_sd < 0.03)
-        True
-        >>> bool(abs(state.elbo - exact) < 0.01)
         True
     """
 
@@ -106,38 +93,38 @@ class Variational:
     iterations: int = 400
     batch: int = 64
     rate: float = 0.1
+    training: float = 0.8
+    tails: float = 0.2
 
     def __post_init__(self) -> None:
-        guide = one_of("diagonal", "full").or_none()
-        check(self, guide=guide, iterations=whole(1), batch=whole(4), rate=positive())
+        check(self, guide=one_of("diagonal", "full").or_none(), iterations=whole(1), batch=whole(4), rate=positive(),
+              training=share(), tails=share())  # fmt: skip
 
-    def start(self, target: Target, rng: np.random.Generator) -> VariationalState:
-        """A narrow guide at the best point that points of the prior climb to."""
+    def start(self, target: Target, rng: Generator) -> VariationalState:
+        """A narrow guide at the highest end of climbs from prior draws."""
         check_gradient(target, "Variational")
-        points, log_density, spread = climbed(target, rng)
+        points, log_density, prior_sd = climbed(target, rng)
         nothing = np.zeros((0, target.dim)), np.zeros(0)
         blank = np.zeros((target.dim, target.dim + 1))
         if not len(points):
             return VariationalState(np.zeros(0), np.eye(target.dim), blank, blank, *nothing)
         best = points[np.argmax(log_density)]
-        return VariationalState(best, np.diag(_NARROW * spread), blank, blank, *nothing)
+        return VariationalState(best, np.diag(_NARROW * prior_sd), blank, blank, *nothing)
 
-    def advance(
-        self, target: Target, state: VariationalState, rng: np.random.Generator, evaluations: int
-    ) -> VariationalState:
+    def advance(self, target: Target, state: VariationalState, rng: Generator, evaluations: int) -> VariationalState:
         """Train the guide and draw from it; draws of an earlier guide are dropped."""
         if not len(state.mean):
             return self.start(target, rng)
         limit = target.evaluations + evaluations
         if state.iteration < self.iterations:
             state = replace(state, points=state.points[:0], log_weights=state.log_weights[:0])
-        pause = target.evaluations + int(_TRAINING * evaluations)
+        pause = target.evaluations + int(self.training * evaluations)
         try:
             while state.iteration < self.iterations and target.evaluations < pause:
                 state = self._trained(target, state, rng)
         except LimitReached:
             return state
-        return _drawn(target, state, rng, max(limit - target.evaluations, self.batch) // target.cost)
+        return self._drawn(target, state, rng, max(limit - target.evaluations, self.batch) // target.cost)
 
     def estimate(self, target: Target, state: VariationalState) -> Estimate:
         """By importance sampling from the guide; the ELBO is in the state."""
@@ -148,46 +135,54 @@ class Variational:
             remarks.append("The guide has not been trained yet.")
         return Estimate.from_weights(state.points, state.log_weights, target.evaluations, "Variational", remarks)
 
-    def _trained(self, target: Target, state: VariationalState, rng: np.random.Generator) -> VariationalState:
+    def _trained(self, target: Target, state: VariationalState, rng: Generator) -> VariationalState:
         """One step of Adam along the gradient of the bound."""
         noise = rng.standard_normal((self.batch, target.dim))
-        evaluation, slope = target.differentiate(state.mean + noise @ state.root.T)
+        evaluation, slope = target.differentiate(state.mean + noise @ state.scale_tril.T)
         iteration = state.iteration + 1
         inside = np.isfinite(evaluation.log_density)
         if inside.sum() < 2:
-            # The guide has grown out of the path.
-            return replace(state, root=0.5 * state.root, iteration=iteration)
-        noise, slope = noise[inside], slope[inside] @ state.root
-        log_ratio = evaluation.log_density[inside] - _log_normal(noise, state.root)
+            # The guide has left the path.
+            return replace(state, scale_tril=0.5 * state.scale_tril, iteration=iteration)
+        noise, slope = noise[inside], slope[inside] @ state.scale_tril
+        log_ratio = evaluation.log_density[inside] - _log_normal(noise, state.scale_tril)
         gradient = _reparametrised(noise, slope) if inside.all() else _by_score(noise, log_ratio)
-        # In the guide's units a gradient beyond one only says that the guide is far off. Adam would remember it.
+        # Gradients beyond one, in the guide's units, only say that the guide is far off.
         gradient = np.clip(gradient, -1, 1)
         first, second = 0.9 * state.first + 0.1 * gradient, 0.99 * state.second + 0.01 * gradient**2
-        step = (first / (1 - 0.9**iteration)) / (np.sqrt(second / (1 - 0.99**iteration)) + _TINY)
+        step = (first / (1 - 0.9**iteration)) / (np.sqrt(second / (1 - 0.99**iteration)) + 1e-12)
         step *= self.rate * (1 - state.iteration / self.iterations)
         bound = float(log_ratio.mean() + np.log(inside.mean()))
+        full = target.dim <= _MAX_FULL_DIM if self.guide is None else self.guide == "full"
         return replace(
-            state,
-            mean=state.mean + state.root @ step[:, 0],
-            root=state.root @ _factor(step[:, 1:], self._full(target.dim)),
-            first=first,
-            second=second,
-            iteration=iteration,
+            state, mean=state.mean + state.scale_tril @ step[:, 0],
+            scale_tril=state.scale_tril @ _factor(step[:, 1:], full), first=first, second=second, iteration=iteration,
             elbo=bound if iteration == 1 else _MEMORY * state.elbo + (1 - _MEMORY) * bound,
-        )
+        )  # fmt: skip
 
-    def _full(self, dim: int) -> bool:
-        return dim <= _FULL_UP_TO if self.guide is None else self.guide == "full"
+    def _drawn(self, target: Target, state: VariationalState, rng: Generator, n: int) -> VariationalState:
+        """The state with n more weighted draws from the guide with tails added."""
+        twice = np.stack([state.mean] * 2), np.stack([state.scale_tril] * 2)
+        proposal = StudentMixture(*twice, np.array([1 - self.tails, self.tails]), np.array([np.inf, DF]))
+        points, log_weights = [state.points], [state.log_weights]
+        for size in np.diff(np.append(np.arange(0, n, MAX_BATCH), n)):
+            drawn = proposal.draw(int(size), rng)
+            try:
+                log_weights.append(target.evaluate(drawn).log_density - proposal.log_density(drawn))
+            except LimitReached:
+                break
+            points.append(drawn)
+        return replace(state, points=np.concatenate(points), log_weights=np.concatenate(log_weights))
 
 
-def _log_normal(noise: np.ndarray, root: np.ndarray) -> np.ndarray:
+def _log_normal(noise: np.ndarray, scale_tril: np.ndarray) -> np.ndarray:
     """log q at the points with this noise ε."""
-    constant = 0.5 * noise.shape[1] * np.log(2 * np.pi) + np.log(np.diag(root)).sum()
+    constant = 0.5 * noise.shape[1] * np.log(2 * np.pi) + np.log(np.diag(scale_tril)).sum()
     return -0.5 * (noise**2).sum(axis=1) - constant
 
 
 def _reparametrised(noise: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """The gradient for m (first column) and R, in its units, from the slope of log γ in these units."""
+    """The gradient for m (first column) and R, in units of R, from the slope of log γ."""
     path = slope + noise
     return np.column_stack([path.mean(axis=0), path.T @ noise / len(noise)])
 
@@ -199,22 +194,7 @@ def _by_score(noise: np.ndarray, log_ratio: np.ndarray) -> np.ndarray:
 
 
 def _factor(step: np.ndarray, full: bool) -> np.ndarray:
-    """The lower triangular matrix that R is multiplied by: the exponential of the diagonal, and what is below it."""
-    # Each entry of a row moves the same coordinate, so that all of them together should not move it by more than one.
+    """The factor of R: the exponential of the diagonal, and the step below it."""
+    # All entries of a row move the same coordinate: together they should not move it by more than one.
     below = np.tril(step, -1) / np.sqrt(len(step)) if full else 0.0
     return np.diag(np.exp(np.diag(step))) + below
-
-
-def _drawn(target: Target, state: VariationalState, rng: np.random.Generator, n: int) -> VariationalState:
-    """n more weighted draws from the guide with tails added."""
-    twice = np.stack([state.mean] * 2), np.stack([state.root] * 2)
-    proposal = StudentMixture(*twice, np.array([1 - _TAILS, _TAILS]), np.array([np.inf, _TAIL_FREEDOM]))
-    points, log_weights = [state.points], [state.log_weights]
-    for size in np.diff(np.append(np.arange(0, n, _SLICE), n)):
-        drawn = proposal.draw(int(size), rng)
-        try:
-            log_weights.append(target.evaluate(drawn).log_density - proposal.log_density(drawn))
-        except LimitReached:
-            break
-        points.append(drawn)
-    return replace(state, points=np.concatenate(points), log_weights=np.concatenate(log_weights))

@@ -1,4 +1,4 @@
-"""What importance weights say of themselves: their mean, its error, and whether either can be trusted; resampling."""
+"""Importance weights: their mean, its error, diagnostics (effective sample size, Pareto k), and resampling."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import numpy as np
 from scipy.special import logsumexp, ndtri
 
 __all__ = [
-    "effective_sample_size",
-    "extrapolated_log_mean",
-    "generalised_pareto",
-    "log_mean",
-    "pareto_k",
-    "relative_sd",
-    "systematic",
-    "tail_size",
-]
+    "effective_sample_size", "extrapolated_log_mean", "generalised_pareto", "log_mean", "pareto_k", "relative_sd",
+    "systematic", "tail_size",
+]  # fmt: skip
 
-_FEWEST_IN_TAIL = 5
+_MIN_TAIL = 5
+"""Weights that a fit of the tail needs."""
 
 
 def log_mean(log_weights: np.ndarray) -> float:
@@ -25,12 +20,11 @@ def log_mean(log_weights: np.ndarray) -> float:
 
 
 def extrapolated_log_mean(log_weights: np.ndarray) -> float:
-    """log E[w] as the shape of the largest log weights suggests, where too few of them were drawn to show it.
+    """log E[w] extrapolated from the upper quantiles of the log weights.
 
-    If log w is normal with median m and standard deviation s, then log E[w] = m + s²/2, which no mean of n weights
-    reaches where s² > 2 log n: the draws that make it are too rare. Here s is the largest that any of some upper
-    quantiles Q(p) states, s = (Q(p) − m)/Φ⁻¹(p), the largest weight among them; the lower half does not count, since
-    draws far outside the mass make it as long as they like.
+    If log w is normal with median m and standard deviation s, then log E[w] = m + s²/2, which a mean of n weights does
+    not reach where s² > 2 log n. Here s is the largest (Q(p) − m)/Φ⁻¹(p) over some upper quantiles Q(p). The lower half
+    of the weights does not count: draws far outside the mass make its tail arbitrarily long.
     """
     kept = np.sort(log_weights[log_weights > -np.inf])
     n = len(kept)
@@ -52,7 +46,7 @@ def relative_sd(log_weights: np.ndarray) -> float:
 
 
 def effective_sample_size(log_weights: np.ndarray) -> float:
-    """(Σ w)² / Σ w²: how many equally weighted draws these are worth."""
+    """(Σ w)² / Σ w²: the number of equally weighted draws with the same precision."""
     top = np.max(log_weights, initial=-np.inf)
     if not np.isfinite(top):
         return 0.0
@@ -71,9 +65,8 @@ def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndar
 def pareto_k(log_weights: np.ndarray) -> float:
     """The shape of the generalised Pareto distribution fitted to the largest weights (Vehtari et al., 2024).
 
-    Below 0.5 the weights have a finite variance, above 0.7 their mean cannot be trusted. The fit is the empirical Bayes
-    estimator of Zhang and Stephens (2009), with the weak prior of the former paper. ArviZ has it, too, but takes
-    seconds to import. NaN where there are too few weights to tell.
+    Below 0.5 the weights have a finite variance, above 0.7 their mean is unreliable. The fit is the empirical Bayes
+    estimator of Zhang and Stephens (2009) with the weak prior of the former paper. NaN where there are too few weights.
     """
     size = tail_size(len(log_weights))
     if size == 0 or not np.isfinite(log_weights).any():
@@ -81,17 +74,17 @@ def pareto_k(log_weights: np.ndarray) -> float:
     log_weights = np.sort(log_weights)
     cutoff = log_weights[-size - 1]
     if not np.isfinite(cutoff):
-        return np.inf  # fewer weights than the tail should have are above zero at all
+        return np.inf  # fewer positive weights than the tail has
     tail = np.exp(log_weights[-size:] - log_weights[-1]) - np.exp(cutoff - log_weights[-1])
     if tail[-1] <= 1e-12:
-        return -np.inf  # all the same: no tail
+        return -np.inf  # equal weights have no tail
     return generalised_pareto(np.maximum(tail, 1e-300))[0]
 
 
 def tail_size(n: int) -> int:
-    """How many of n weights are the tail; none where there are too few to fit."""
+    """The number of the n weights that form the tail; 0 where there are too few to fit."""
     size = min(n // 5, int(np.ceil(3 * np.sqrt(n))))
-    return size if size >= _FEWEST_IN_TAIL else 0
+    return size if size >= _MIN_TAIL else 0
 
 
 def generalised_pareto(x: np.ndarray) -> tuple[float, float]:

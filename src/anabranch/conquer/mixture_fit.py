@@ -1,0 +1,112 @@
+"""Student-t mixtures fitted to modes, to points, and to the weights of their own draws."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+from scipy.special import logsumexp
+
+from anabranch.conquer.ascent import Modes
+from anabranch.conquer.student import DF, StudentMixture, safe_cholesky
+from anabranch.conquer.weights import effective_sample_size
+
+__all__ = ["fit_to_modes", "fit_to_points", "fit_to_weights"]
+
+_MIN_DF = 3.0
+"""Degrees of freedom of the heaviest tails that are fitted."""
+_MAX_COMPONENTS = 12
+"""Components of a mixture fitted to points."""
+
+
+def fit_to_modes(modes: Modes, depth: float) -> StudentMixture:
+    """A component on each mode whose Laplace mass is within `depth` nats of the largest.
+
+    Its share is the square root of the Laplace mass, since that is only an approximation.
+    """
+    modes = _without_repeats(modes, depth)
+    scale_trils = np.array([safe_cholesky(np.linalg.inv(precision)) for precision in modes.precision])
+    shares = np.exp(0.5 * (modes.log_mass - modes.log_mass.max()))
+    return StudentMixture(modes.points, scale_trils, shares / shares.sum(), np.full(len(modes), DF))
+
+
+def _without_repeats(modes: Modes, depth: float) -> Modes:
+    """The modes that matter, each once and the heaviest first."""
+    order = np.argsort(-modes.log_mass, kind="stable")
+    kept: list[int] = []
+    for i in order:
+        if modes.log_mass[i] < modes.log_mass[order[0]] - depth:
+            break
+        offset = modes.points[kept] - modes.points[i]
+        if all(x @ modes.precision[j] @ x > 1.0 for x, j in zip(offset, kept, strict=True)):
+            kept.append(int(i))
+    return modes.take(np.array(kept))
+
+
+def fit_to_points(points: np.ndarray, rng: Generator) -> StudentMixture:
+    """A mixture fitted to points: components begin at points far from each other, with a part of the whole scale."""
+    n, d = points.shape
+    size = int(np.clip(n // (10 * (d + 1)), 1, _MAX_COMPONENTS))
+    scale = np.atleast_2d(np.cov(points.T)) + 1e-12 * np.eye(d)
+    standard = points @ np.linalg.inv(safe_cholesky(scale)).T
+    centres = [int(rng.integers(n))]
+    distance = np.full(n, np.inf)
+    for _ in range(size - 1):
+        distance = np.minimum(distance, ((standard - standard[centres[-1]]) ** 2).sum(axis=1))
+        centres.append(int(rng.choice(n, p=distance / distance.sum())) if distance.sum() > 0 else centres[0])
+    scale_trils = np.tile(safe_cholesky(scale / size), (size, 1, 1))
+    mixture = StudentMixture(points[centres], scale_trils, np.full(size, 1 / size), np.full(size, DF))
+    for _ in range(20):
+        mixture = mixture.refitted(points, np.full(n, 1 / n))
+    return mixture
+
+
+def fit_to_weights(
+    proposal: StudentMixture, defensive: StudentMixture, share: float, points: np.ndarray, log_weights: np.ndarray
+) -> StudentMixture:
+    """The mixture refitted to its weighted draws, with the tails that suit them best.
+
+    Weights of which a few dominate are tempered first. Of several degrees of freedom the fit takes those whose weights
+    have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q'], since the likelihood says little of the tails.
+    """
+    weights = _tempered(log_weights, min_ess=20.0 + 2 * proposal.dim)
+    log_old = proposal.joined(defensive, share).log_density(points)
+    extended = _extended(proposal, defensive, points, weights)
+    candidates = []
+    now = float(extended.df.mean())
+    # More degrees of freedom would make the tails too light; fewer, in many dimensions, too heavy.
+    for df in np.clip([now / 2, now, 2 * now], _MIN_DF, 8.0 + 2 * proposal.dim):
+        candidate = extended.with_df(df)
+        for _ in range(2):
+            candidate = candidate.refitted(points, weights)
+        log_new = candidate.joined(defensive, share).log_density(points)
+        candidates.append((logsumexp(2 * log_weights + log_old - log_new), df, candidate))
+    return min(candidates, key=lambda each: each[:2])[2]
+
+
+def _tempered(log_weights: np.ndarray, min_ess: float) -> np.ndarray:
+    """Normalised weights w^α, with the largest α of a few that leaves at least this effective sample size."""
+    for power in (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05):
+        scaled = power * log_weights
+        if effective_sample_size(scaled) >= min_ess:
+            break
+    weights = np.exp(scaled - scaled.max())
+    return weights / weights.sum()
+
+
+def _extended(
+    proposal: StudentMixture, defensive: StudentMixture, points: np.ndarray, weights: np.ndarray
+) -> StudentMixture:
+    """The mixture with one more component where points of the defensive one alone have a good part of the weight."""
+    scale_tril = defensive.scale_trils[0]
+    logs, _ = proposal.joined(defensive, 0.05).log_parts(points)
+    missed = logs[:, -1] >= logs[:, :-1].max(axis=1)
+    share = float(weights[missed].sum())
+    if share < 0.02 or share > 0.98:
+        return proposal
+    part = weights[missed] / share
+    centre = part @ points[missed]
+    centred = points[missed] - centre
+    effective = 1 / (part**2).sum()
+    trust = effective / (effective + 2 * proposal.dim)
+    scale = trust * (centred * part[:, None]).T @ centred + (1 - trust) * 0.1 * scale_tril @ scale_tril.T
+    return proposal.joined(StudentMixture.single(centre, safe_cholesky(scale), DF), share)
