@@ -26,9 +26,7 @@ from anabranch.conquer import Estimate, Target
 from anabranch.conquer.auto import GLANCE_BELOW, GLANCE_DIM
 from anabranch.conquer.marginal import sum_out
 from anabranch.conquer.prior_sampling import prior_estimate
-from anabranch.divide import Division, Executions
-from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
-from anabranch.divide.remedies import hours_warning
+from anabranch.divide import Division, Executions, Proposals, counts_of, hours_warning, neighbours, propose
 from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.report.progress import Progress, Status
 from anabranch.workers import Workers

@@ -15,7 +15,7 @@ from anabranch.combine import diagnose, expectation, observed, probability, savi
 from anabranch.combine.draws import Draw, Draws, checked_number, gathered, named_rows, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
-from anabranch.divide.recording import Program
+from anabranch.divide import Program
 from anabranch.report.summary import html_summary, text_summary
 from anabranch.settings import function, whole
 

@@ -33,7 +33,7 @@ from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.student import StudentMixture, root_of
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
-from anabranch.divide.support import finite_values, is_prior_alone
+from anabranch.divide import finite_values, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance
 

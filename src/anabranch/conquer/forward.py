@@ -16,7 +16,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
-from anabranch.divide.support import is_prior_alone
+from anabranch.divide import is_prior_alone
 from anabranch.limits import checkpoint
 from anabranch.settings import check, whole
 

@@ -35,9 +35,7 @@ from anabranch.conquer.population import climbed, spread_of
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import root_of
 from anabranch.conquer.target import Target
-from anabranch.divide import Path
-from anabranch.divide.dispatch import Jitted
-from anabranch.divide.jax_density import log_density_function
+from anabranch.divide import Jitted, Path, log_density_function
 from anabranch.limits import LimitReached, checkpoint
 from anabranch.settings import check, numeric, positive, share, whole
 

@@ -34,8 +34,7 @@ from scipy.special import logsumexp
 from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.target import Target
-from anabranch.divide import Evaluation, Path, PriorDraws
-from anabranch.divide.support import finite_values, guarded
+from anabranch.divide import Evaluation, Path, PriorDraws, finite_values, guarded
 
 __all__ = ["Marginal", "sum_out"]
 

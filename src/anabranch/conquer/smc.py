@@ -36,7 +36,7 @@ from anabranch.conquer.smc_moves import Moves, Shape, Tuning
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import log_mean, systematic
-from anabranch.divide.support import prior_is_sampled
+from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, share, whole
 

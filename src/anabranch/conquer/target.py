@@ -15,8 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Evaluation, Executions, Path, PriorDraws
-from anabranch.divide.discover import known_points
+from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points
 from anabranch.limits import LimitReached, checkpoint
 
 __all__ = ["PathTarget", "Target"]

@@ -161,7 +161,7 @@ class Tree:
             self._ended(scout.fork, end)
         except LeavesJax as left:
             scout.fork.interpreted = True
-            self._say_why_interpreted(left)
+            self.on_departure(left)
         except TooManySites as beyond:
             scout.fork.remainder = True
             self._overran(*beyond.args)
@@ -203,7 +203,7 @@ class Tree:
                 remedy="Make the loop or the recursion that draws it end with some probability, or raise max_sites",
             )
 
-    def _say_why_interpreted(self, left: LeavesJax) -> None:
+    def on_departure(self, left: LeavesJax) -> None:
         """Keep why; it is said once it is known how long an execution takes."""
         self.departure = self.departure or left.departure
 

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from anabranch.divide.batch import Constraints
-from anabranch.divide.recording import Site
-from anabranch.divide.tree import Arrival
+from anabranch.divide import Arrival, Constraints, Site
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces, valid
 

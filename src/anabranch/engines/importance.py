@@ -13,9 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Restarted, divide
+from anabranch.divide import Constraints, Division, Restarted, divide
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Sampler, Session, recordings_of
 from anabranch.engines.traces import Traces

@@ -16,12 +16,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from anabranch import errors
-from anabranch.divide import numpy_backend
-from anabranch.divide.graph import Node
-from anabranch.divide.internals import as_input, inside
-from anabranch.divide.packing import Lanes
-from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
+from anabranch.divide import Lanes, Node, Recording, Site, as_input, base_support, evaluate_jaxpr, inside
 from anabranch.engines.joint import Columns, bare
 
 __all__ = ["Branch"]
@@ -88,7 +83,7 @@ class Branch:
         for site in self.recording.sites:
             values = point.values[site.name, site.shape][rows]
             arrays.append(values.astype(np.int64) if site.discrete else values)
-        [matrix] = numpy_backend.evaluate_jaxpr(derivative, arrays)
+        [matrix] = evaluate_jaxpr(derivative, arrays)
         return np.broadcast_to(matrix, (len(rows), *matrix.shape[1:]))
 
     def _derivative(self, onto: Branch) -> Any:

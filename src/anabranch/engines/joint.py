@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from anabranch.divide.batch import Constraints
+from anabranch.divide import Constraints
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["TRACE", "Columns", "bare", "lacking", "of_trace", "replaced"]

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Path
-from anabranch.divide.batch import Constraints
-from anabranch.divide.tree import Arrival
+from anabranch.divide import Arrival, Constraints, Path
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
 from anabranch.engines.markov import accepted

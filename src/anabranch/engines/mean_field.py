@@ -20,13 +20,16 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions
-from anabranch.divide.graph import Node, with_batch_axis
-from anabranch.divide.recording import Site
-from anabranch.divide.site_transforms import coordinates_of, log_jacobian, placed, possible_values
-from anabranch.divide.support import values_of
-from anabranch.divide.terms import base_support
+from anabranch.divide import (
+    Constraints,
+    Executions,
+    Node,
+    Site,
+    base_support,
+    site_transforms,
+    values_of,
+    with_batch_axis,
+)
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import Adam, bounded, centred, spread
@@ -114,7 +117,7 @@ class Normals:
 
     def draw(self, site: Site, parameters: list[np.ndarray], noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         coordinates = self.mean + np.exp(self.log_scale) * noise
-        return placed(site, parameters, coordinates), np.ones(len(noise), bool)
+        return site_transforms.placed(site, parameters, coordinates), np.ones(len(noise), bool)
 
     def possible(self, site: Site, parameters: list[np.ndarray]) -> None:
         return None
@@ -166,11 +169,12 @@ class Categories:
 
     def possible(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         if not _is_constant(site):
-            return possible_values(site, parameters, self.values)
+            return site_transforms.possible_values(site, parameters, self.values)
         if site not in self._constant:
             if len(self._constant) >= _KEPT:
                 self._constant.clear()
-            self._constant[site] = possible_values(site, [with_batch_axis(x) for x in site.inputs], self.values)
+            constants = [with_batch_axis(x) for x in site.inputs]
+            self._constant[site] = site_transforms.possible_values(site, constants, self.values)
         return self._constant[site]
 
     def log_density(self, met: Met) -> np.ndarray:
@@ -283,8 +287,8 @@ class MeanField:
             possible = None if factor is None else factor.possible(site, parameters)
             return Met(rows, values.astype(np.int64), log_prior, np.zeros(len(rows)), possible)
         with np.errstate(all="ignore"):
-            coordinates = coordinates_of(site, parameters, values)
-            return Met(rows, coordinates, log_prior, log_jacobian(site, parameters, values))
+            coordinates = site_transforms.coordinates_of(site, parameters, values)
+            return Met(rows, coordinates, log_prior, site_transforms.log_jacobian(site, parameters, values))
 
     # Fitting ----------------------------------------------------------------------------------------------------
 

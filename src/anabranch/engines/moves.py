@@ -26,14 +26,18 @@ from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import Path
-from anabranch.divide.batch import Batch, Constraints
-from anabranch.divide.decision_node import DecisionNode
-from anabranch.divide.recorder import LeavesJax
-from anabranch.divide.recording import Program, Site
-from anabranch.divide.source_location import user_frame, where
-from anabranch.divide.terms import base_support
-from anabranch.divide.tree import Arrival, Tree
+from anabranch.divide import (
+    Arrival,
+    Batch,
+    Constraints,
+    LeavesJax,
+    Path,
+    Program,
+    Site,
+    Tree,
+    base_support,
+    user_location,
+)
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
 from anabranch.settings import check, function, instance, positive
@@ -81,7 +85,7 @@ class Kernel:
         # There are auxiliary variables to come on top of the path's own.
         sites = program.max_sites + len(path.sites)
         self.tree = _StrictTree(Program(function, program.args, program.kwargs, max_sites=sites), move.name)
-        self._branches: dict[DecisionNode, Branch] = {}
+        self._branches: dict[Any, Branch] = {}
 
     def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Arrival]]:
         """Apply the move to some rows, with values for the path's sites, and for any auxiliary variables."""
@@ -110,7 +114,7 @@ class _StrictTree(Tree):
         super().__init__(program, on_end=lambda fork: None)
         self.move = move
 
-    def _say_why_interpreted(self, left: LeavesJax) -> None:
+    def on_departure(self, left: LeavesJax) -> None:
         raise errors.EngineCannotRun(
             f"the move {self.move!r} uses a real number outside JAX ({left.what}), where it has no derivative",
             where=left.where,
@@ -169,7 +173,7 @@ class _Drawn(Messenger):
                 f"the proposal of the move {self.move.name!r} may only draw, from distributions with a density; it has "
                 f"{'an observation or a factor' if msg['is_observed'] else 'a Delta'}",
                 site=msg["name"],
-                where=where(user_frame()),
+                where=user_location(),
                 remedy="Leave the observation to the program, and compute what is certain",
             )
         self.values[msg["name"]] = msg["value"]

@@ -18,12 +18,18 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import Division, Path
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Restarted
-from anabranch.divide.graph import Node
-from anabranch.divide.internals import PathTracer, as_input, inside
-from anabranch.divide.recording import Program, Recording
+from anabranch.divide import (
+    Constraints,
+    Division,
+    Node,
+    Path,
+    PathTracer,
+    Program,
+    Recording,
+    Restarted,
+    as_input,
+    inside,
+)
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
 from anabranch.engines.variational import centred

@@ -19,8 +19,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division
-from anabranch.divide.batch import Constraints
+from anabranch.divide import Constraints, Division
 from anabranch.engines.markov import CHAINS, Chains, accepted
 from anabranch.engines.particles import Filter, Swept, check_observations, picked
 from anabranch.engines.resampling import SCHEME

@@ -20,11 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.divide import Division
-from anabranch.divide.batch import Constraints
-from anabranch.divide.graph import Node
-from anabranch.divide.trace_density import AT_ONCE
-from anabranch.divide.tree import Arrival
+from anabranch.divide import AT_ONCE, Arrival, Constraints, Division, Node
 from anabranch.engines.ancestors import Past
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner

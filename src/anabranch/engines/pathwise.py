@@ -31,14 +31,20 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from anabranch import errors
-from anabranch.divide import Path
-from anabranch.divide.compiled import in_blocks
-from anabranch.divide.dispatch import Jitted
-from anabranch.divide.graph import Node, Step, alias
-from anabranch.divide.internals import as_input
-from anabranch.divide.packing import Lanes, plan
-from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import unwrapped
+from anabranch.divide import (
+    Jitted,
+    Lanes,
+    Node,
+    Path,
+    Recording,
+    Site,
+    Step,
+    alias,
+    as_input,
+    in_blocks,
+    plan,
+    unwrapped,
+)
 from anabranch.engines.parametrised import ParametrisedGuide, parameter_of
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import centred

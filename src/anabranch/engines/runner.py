@@ -13,13 +13,17 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from anabranch import errors
-from anabranch.divide import Division, Path
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions, Restarted
-from anabranch.divide.recording import Site
-from anabranch.divide.site_transforms import coordinates_of
-from anabranch.divide.support import why_not_drawn
-from anabranch.divide.tree import Arrival
+from anabranch.divide import (
+    Arrival,
+    Constraints,
+    Division,
+    Executions,
+    Path,
+    Restarted,
+    Site,
+    site_transforms,
+    why_not_drawn,
+)
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["Runner", "check_drawn"]
@@ -96,7 +100,7 @@ def _point(arrival: Arrival) -> np.ndarray:
     for site in arrival.recording.free:
         value = values[site.name]
         if not site.discrete and site.distribution.support is not constraints.real:
-            value = coordinates_of(*arrival.parameters(site.name), value)
+            value = site_transforms.coordinates_of(*arrival.parameters(site.name), value)
         parts.append(np.asarray(value, float).reshape(-1))
     return np.concatenate(parts)
 

@@ -14,11 +14,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.combine import Posterior, Run
 from anabranch.combine.history import History
-from anabranch.divide import Division
-from anabranch.divide.batch import stable_hash
-from anabranch.divide.division import Restarted
-from anabranch.divide.interpret import Execution
-from anabranch.divide.recording import Recording
+from anabranch.divide import Division, Execution, Recording, Restarted, stable_hash
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_drawn
 from anabranch.engines.traces import Traces

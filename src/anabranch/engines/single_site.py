@@ -20,10 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions
-from anabranch.divide.site_transforms import can_have, log_jacobian
-from anabranch.divide.site_transforms import moved as moved_by
+from anabranch.divide import Constraints, Executions, site_transforms
 from anabranch.engines.markov import accepted
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
@@ -217,9 +214,9 @@ def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Seq
             theirs = [parameter[at] for parameter in parameters]
             rows = members[at]
             before, after = state.values[key][rows], new.values[key][rows]
-            arrived = np.isclose(after, moved_by(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
-            ratio = log_jacobian(site, theirs, after) - log_jacobian(site, theirs, before)
-            out[rows] = np.where(arrived.reshape(len(rows), -1).all(axis=1), ratio, -np.inf)
+            arrived = np.isclose(after, site_transforms.moved(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
+            log_before, log_after = (site_transforms.log_jacobian(site, theirs, x) for x in (before, after))
+            out[rows] = np.where(arrived.reshape(len(rows), -1).all(axis=1), log_after - log_before, -np.inf)
     return out
 
 
@@ -245,5 +242,5 @@ def _cannot_be_undone(
                 site, parameters = executions.arrival.parameters(key[0])
                 values = new.values[key][members[at]]
                 values = values.astype(np.int64) if site.discrete else values
-                out[members[at]] |= can_have(site, [parameter[at] for parameter in parameters], values)
+                out[members[at]] |= site_transforms.can_have(site, [parameter[at] for parameter in parameters], values)
     return out

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division, find_paths
-from anabranch.divide.division import Restarted
+from anabranch.divide import Division, Restarted, find_paths
 from anabranch.engines.importance import GUIDE, guided
 from anabranch.engines.parametrised import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.divide import Path
-from anabranch.divide.batch import Constraints
+from anabranch.divide import Constraints, Path
 
 __all__ = ["Key", "Traces", "valid"]
 

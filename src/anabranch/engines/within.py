@@ -19,10 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anabranch.divide import Path
-from anabranch.divide.density import Density
-from anabranch.divide.dispatch import Jitted
-from anabranch.divide.support import independent_sites, supports_are_constant
+from anabranch.divide import Density, Jitted, Path, independent_sites, supports_are_constant
 from anabranch.limits import checkpoint
 from anabranch.pace import Pace
 
