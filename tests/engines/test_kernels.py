@@ -16,7 +16,7 @@ import anabranch as ab
 from anabranch import engines
 from anabranch.divide.batch import Constraints
 from anabranch.engines import single_site
-from anabranch.engines.particles import Filter, picked
+from anabranch.engines.particles import Filter
 from anabranch.engines.runner import Runner
 from anabranch.engines.single_site import Scales, single_site_step
 from anabranch.engines.traces import Traces
@@ -84,7 +84,7 @@ def interacting(runner: Runner, state: Traces, rng: np.random.Generator) -> Trac
 def extended(runner: Runner, state: Traces, rng: np.random.Generator, particles: int) -> tuple[Traces, np.ndarray]:
     """Draws with log Ẑ of a filter that they could have come from: by a conditional filter."""
     swept = Filter(particles, "multinomial").conditional_sweep(runner, state, rng)
-    return swept.traces.take(picked(swept, rng)), swept.log_evidence
+    return swept.picked(rng), swept.log_evidence
 
 
 def independent(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
@@ -122,7 +122,7 @@ def test_marginal_kernel_leaves_the_posterior_unchanged(parameters: list[str] | 
                           given.values.get(key, own.values[key])) for key in own.values}  # fmt: skip
     present = {key: own.present[key] | given.present.get(key, np.zeros(len(own.present[key]), bool)) for key in both}
     swept = led._sweep(runner, len(state), rng, Constraints(both, present), np.ones(len(state), bool))
-    state, log_z = swept.traces.take(picked(swept, rng)), swept.log_evidence
+    state, log_z = swept.picked(rng), swept.log_evidence
     before = state
     for _ in range(3):
         state, log_z = engine.step(runner, state, log_z, Scales(), rng)
@@ -160,7 +160,7 @@ def test_a_step_that_is_rounded_out_of_the_support_is_refused() -> None:
     runner, key = Runner(ab.find_paths(program), 0), ("x", ())
     state = runner.execute(4, Constraints({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
     steps = np.array([-100.0, -1.0, 0.1, 0.5])
-    proposal = single_site.Proposal(
+    proposal = single_site.SiteProposal(
         [key], np.zeros(4, int), np.zeros(4, bool), dict(state.values), dict(state.present), {key: steps}
     )
     executions = runner.send(4, proposal.given)

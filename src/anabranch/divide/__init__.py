@@ -9,8 +9,8 @@ Programs and paths
 Executions
     `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those that
     ended on one path, `Arrival`s those that came to one place of the `Tree` of decisions, a `Batch` those that go on
-    together. `Restarted` says that the division began again with another form of the program, `LeavesJax` that an
-    execution needs the interpreter, and `user_location` names the line of the program that runs.
+    together. `Restarted` says that the division began again with another form of the program, and `user_location`
+    names the line of the program that runs.
 One decision sequence
     A `Recording` is the graph of one run of the program, with its `Site`s and `Observation`s; an `Execution` is one
     run of the interpreter (`interpret`, `replay`). The graph consists of `Node`s, computed by `Step`s; `alias` is a
@@ -20,7 +20,7 @@ One decision sequence
 Densities
     `Density` is the log density of a recording, `log_density_function` that of a path as a function for JAX. `Jitted`
     is a function that JAX compiles, with compilations counted and limits kept, `in_blocks` calls it for any number of
-    points, and `is_compiling` says whether this thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy;
+    points, and `is_compiling` says whether a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy;
     `AT_ONCE` is how many executions NumPy evaluates at a time.
 Sites and their distributions
     `site_transforms` has functions of a site with given parameters: its unconstrained coordinates, their Jacobian,
@@ -31,7 +31,7 @@ Properties of a path
     `finite_values`, `guarded`, `prior_is_sampled`, `is_prior_alone`, `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
-    `known_points` are points that executions had.
+    `known_points` are executions as points of their path.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -52,7 +52,6 @@ from anabranch.divide.numpy_backend import evaluate_jaxpr
 from anabranch.divide.packing import Lanes, plan
 from anabranch.divide.path import Outcome, Path, SiteInfo, rebuild
 from anabranch.divide.prior import PriorDraws
-from anabranch.divide.recorder import LeavesJax
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
@@ -73,7 +72,7 @@ from anabranch.divide.tree import Arrival, Tree
 
 __all__ = [
     "AT_ONCE", "Arrival", "Batch", "Constraints", "Density", "Division", "Evaluation", "Execution", "Executions",
-    "Jitted", "Lanes", "LeavesJax", "Node", "Observation", "Outcome", "Path", "PathTracer", "PriorDraws", "Program",
+    "Jitted", "Lanes", "Node", "Observation", "Outcome", "Path", "PathTracer", "PriorDraws", "Program",
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "Tree", "alias", "as_input", "base_support",
     "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "guarded", "hours_warning",
     "in_blocks", "independent_sites", "inside", "interpret", "is_compiling", "is_prior_alone", "known_points",

@@ -1,7 +1,7 @@
 """Executes a program for an engine, a population at a time.
 
-A population goes through the tree of decisions together: where all is known, no Python runs, and everything is computed
-over the executions of one decision sequence at once.
+A population goes through the tree of decisions together. On known decision sequences no Python runs, and everything is
+computed over all executions of one sequence at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Runner", "check_drawn"]
 class Runner:
     """Executes a program for an engine, counts the executions, and numbers the paths that they take.
 
-    `carries_values` says that the engine keeps the values of an execution when it goes over to another path.
+    With `carries_values`, executions keep values of their sites when they move to another path.
     """
 
     def __init__(self, division: Division, seed: int, carries_values: bool = False) -> None:
@@ -44,15 +44,15 @@ class Runner:
         self.evaluations = self.invalid = 0
 
     def execute(self, n: int, given: Constraints | None = None) -> Traces:
-        """Execute the program n times, with values of any sites; the others are drawn from the prior."""
+        """Execute the program n times; sites without a given value are drawn from the prior."""
         return self.traces(self.send(n, given), n)
 
     def send(self, n: int, given: Constraints | None = None) -> list[Executions]:
-        """Executions that are not weighed yet."""
+        """Execute the program n times, without the densities."""
         return self.division.send(given or Constraints(), n, seed=int(self.rng.integers(2**62)))
 
     def traces(self, executions: Sequence[Executions], n: int) -> Traces:
-        """The traces of executions that came to an end, by their numbers."""
+        """The traces of executions, in the order of their numbers."""
         if self.division.program is not self.program:
             raise Restarted
         self.evaluations += n
@@ -83,7 +83,7 @@ class Runner:
             )
 
     def site(self, key: Key) -> Site:
-        """One of the sites with that name and shape; of others only the parameters may differ."""
+        """A site with that name and shape; others of them may differ in their parameters."""
         return self._sites[key]
 
     def number(self, path: Path) -> int:
@@ -95,7 +95,7 @@ class Runner:
 
 
 def _point(arrival: Arrival) -> np.ndarray:
-    """The point of its path at which an execution is that the interpreter ran."""
+    """An execution of the interpreter as a point of its path."""
     parts, values = [np.zeros(0)], arrival.values()
     for site in arrival.recording.free:
         value = values[site.name]
@@ -106,7 +106,7 @@ def _point(arrival: Arrival) -> np.ndarray:
 
 
 def check_drawn(site: Site) -> None:
-    """Refuse a site whose density is not that of its draws: the engines take the one for the other."""
+    """Refuse a site whose density is not that of its draws, as engines assume."""
     if why := why_not_drawn(site):
         raise errors.EngineCannotRun(
             f"engines draw from the prior, and {why}",
