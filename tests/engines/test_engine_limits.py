@@ -19,10 +19,10 @@ from anabranch.divide import find_paths, graph
 from anabranch.engines.centred import _width
 from anabranch.engines.collection import Collection
 from anabranch.engines.markov import ChainSteps
+from anabranch.engines.path_loop import PathLoop
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
 from anabranch.engines.walk import Walk
-from anabranch.engines.within import PathLoop
 from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.pace import Pace
 from helpers import use_false_clock

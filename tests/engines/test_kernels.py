@@ -16,9 +16,9 @@ import anabranch as ab
 from anabranch import engines
 from anabranch.divide.batch import Constraints
 from anabranch.engines import single_site
-from anabranch.engines.particles import Filter
+from anabranch.engines.particle_filter import Filter
 from anabranch.engines.runner import Runner
-from anabranch.engines.single_site import Scales, single_site_step
+from anabranch.engines.single_site import LocalMoves, single_site_step
 from anabranch.engines.traces import Traces
 from engine_cases import CASES, SERIES, hidden_branches
 from exact import Exact, named
@@ -62,11 +62,11 @@ def z_scores(case: Exact, traces: Traces) -> dict[str, float]:
 
 
 def lightweight(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
-    return single_site_step(runner, state, Scales(), 0.0, rng)
+    return single_site_step(runner, state, LocalMoves(0.0), rng)
 
 
 def random_walk(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
-    return single_site_step(runner, state, Scales(), 0.9, rng)
+    return single_site_step(runner, state, LocalMoves(0.9), rng)
 
 
 def particle_gibbs(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
@@ -125,7 +125,7 @@ def test_marginal_kernel_leaves_the_posterior_unchanged(parameters: list[str] | 
     state, log_z = swept.picked(rng), swept.log_evidence
     before = state
     for _ in range(3):
-        state, log_z = engine.step(runner, state, log_z, Scales(), rng)
+        state, log_z = engine.step(runner, state, log_z, LocalMoves(engine.local_share), rng)
     assert (state.log_density != before.log_density).mean() > 0.1
     assert all(abs(z) < 4 for z in z_scores(case, state).values()), z_scores(case, state)
 

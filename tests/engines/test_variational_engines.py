@@ -22,7 +22,7 @@ from anabranch.divide import find_paths
 from anabranch.engines.bbvi import BBVI
 from anabranch.engines.importance import guided
 from anabranch.engines.mean_field import Categories, Normals, SiteDraws
-from anabranch.engines.parametrised import ParametrisedGuide
+from anabranch.engines.parametrised_guide import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session

@@ -13,10 +13,10 @@ import pytest
 import anabranch as ab
 from anabranch import programs
 from anabranch.engines.markov import ChainSteps
+from anabranch.engines.path_loop import sites_within
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.walk import Walk
-from anabranch.engines.within import sites_within
 
 
 def of_many_kinds(y: float) -> None:

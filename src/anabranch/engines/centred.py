@@ -39,10 +39,13 @@ def centred_posterior(session: Session) -> Posterior:
     without an evidence.
     """
     session.finish()
-    session.check_drawn()
+    session.check_not_empty()
     solutions, evidence = session.collection.solutions(with_evidence=False)
     weighed = [(each, w) for each, w in zip(solutions, evidence.weights, strict=True) if len(each.points)]
-    around, weights = [_Around(solution) for solution, _ in weighed], np.array([weight for _, weight in weighed])
+    around, weights = (
+        [_CentredSamples(solution) for solution, _ in weighed],
+        np.array([weight for _, weight in weighed]),
+    )
     with session.until(1.0):
         _share_out(session, around, weights)
     if not around or not all(each.points for each in around):
@@ -58,14 +61,14 @@ def centred_posterior(session: Session) -> Posterior:
         for path in [solution.path]
     ]
     # The error contains the paths that the chains never visited, by their prior probability.
-    explored = min(1.0, sum(solution.path.prior_probability for solution in out))
+    found = min(1.0, sum(solution.path.prior_probability for solution in out))
     limits = session.limits
     shared = f"{limits.seconds:g} seconds are" if limits.seconds else f"budget of {limits.budget:,} evaluations is"
     session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or f"The {shared} shared out."
-    return Posterior(session.division.program, out, session.run(explored))
+    return Posterior(session.division.program, out, session.run(found))
 
 
-def _share_out(session: Session, around: list[_Around], weights: np.ndarray) -> None:
+def _share_out(session: Session, around: list[_CentredSamples], weights: np.ndarray) -> None:
     """Draw one sample for each centre on every path, or as many as possible; then more on each path by its weight."""
     left = session.limits.budget - session.runner.evaluations
     each = min(_CENTRES, left // max(len(around), 1))
@@ -77,7 +80,7 @@ def _share_out(session: Session, around: list[_Around], weights: np.ndarray) -> 
         path.draw(session, int(left * weight), until)
 
 
-class _Around:
+class _CentredSamples:
     """Importance samples around the states that chains had on one path."""
 
     def __init__(self, solution: Solution) -> None:

@@ -22,7 +22,7 @@ from anabranch.engines.jump import Jump
 from anabranch.engines.markov import ChainEngine, Chains
 from anabranch.engines.moves import Move
 from anabranch.engines.sampler import Session
-from anabranch.engines.single_site import Scales, single_site_step
+from anabranch.engines.single_site import LocalMoves, single_site_step
 from anabranch.settings import check, several, share, whole
 
 __all__ = ["InvolutiveMH", "Move"]
@@ -80,15 +80,15 @@ class InvolutiveMH(ChainEngine):
         state, cost = self.start(session), 1 + self.between
         jumps = [Jump(move, runner) for move in self.moves]
         weights = np.array([move.weight for move in self.moves])
-        chains, scales = Chains(session, state, self.warmup, cost), Scales()
+        chains, local = Chains(session, state, self.warmup, cost), LocalMoves(self.local_share)
         session.at_end.append(lambda: _report(jumps, session))
         while session.goes_on(needs=cost):
             moved = min(len(state), session.left // cost)
             new = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state.take(np.arange(moved)), rng)
             if chains.warming_up:
-                scales.learn(new)
+                local.learn(new)
             for _ in range(self.between):
-                new = single_site_step(runner, new, scales, self.local_share, rng)
+                new = single_site_step(runner, new, local, rng)
             state = state.followed_by(new)
             chains.add(state, moved=moved)
 

@@ -147,31 +147,31 @@ class Chains:
         if not self.warming_up:
             self._keep(state, blocks, self.number if moved is None else moved)
 
-    def add_steps(self, walked: ChainSteps, state: Traces) -> None:
+    def add_steps(self, chain_steps: ChainSteps, state: Traces) -> None:
         """Add many steps, after which the chains are in this state."""
-        whole = walked.whole
+        whole = chain_steps.whole
         if not whole:
             return
-        self._note(walked, state)
+        self._note(chain_steps, state)
         if self.warming_up:
             self.last = state, np.arange(self.number)
             return
-        made, chains = np.nonzero(walked.path[:whole] >= 0)
+        made, chains = np.nonzero(chain_steps.path[:whole] >= 0)
         kept = []
-        for traces, at, of_chains in walked.kept:
+        for traces, at, of_chains in chain_steps.kept:
             rows = np.flatnonzero(at < whole)
             kept.append((traces.take(rows), np.zeros(len(rows)), of_chains[rows]))
         nothing = np.zeros(len(chains))
-        self.session.collection.add_all(state.paths, walked.path[made, chains], nothing, chains, chains, kept)
-        if walked.moving.all():
-            self.log_densities.extend(walked.log_density[:whole])
+        self.session.collection.add_all(state.paths, chain_steps.path[made, chains], nothing, chains, chains, kept)
+        if chain_steps.moving.all():
+            self.log_densities.extend(chain_steps.log_density[:whole])
         self.steps += whole
 
-    def _note(self, walked: ChainSteps, state: Traces) -> None:
+    def _note(self, chain_steps: ChainSteps, state: Traces) -> None:
         """Record in the history which paths chains were on, and when a path was visited first."""
         every = max(1, self.session.limits.budget // self.max_history)
-        before = self.session.runner.evaluations - int(walked.clock.sum())
-        path = walked.path[: walked.whole]
+        before = self.session.runner.evaluations - int(chain_steps.clock.sum())
+        path = chain_steps.path[: chain_steps.whole]
         regular = (self.made + np.arange(len(path))) % every == 0
         noted = (regular[:, None] | self._first_visits(path)) & (path >= 0)
         for step, chain in np.argwhere(noted).tolist():

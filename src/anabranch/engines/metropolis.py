@@ -89,14 +89,14 @@ def _run_chains(engine: ChainEngine, session: Session, local_share: float, until
     max_steps, steps, pace = max(1, min(session.limits.budget // (8 * number), _MAX_STEPS)), 1, Pace()
     while session.goes_on() and (session.progressed < until or not chains.steps):
         if chains.warming_up:
-            walk.scales.learn(walk.state)
+            walk.local.learn(walk.state)
         moving = np.arange(number) < session.left  # all of them, except at the end of the budget
         length = pace.size(max(min(steps, session.left // number), 1))
-        walked = ChainSteps.begun(length, moving, chains.every, chains.steps)
+        chain_steps = ChainSteps.begun(length, moving, chains.every, chains.steps)
         try:
             with session.until(until if chains.made else 1.0), pace.measured(length):
-                walk.advance(walked)
+                walk.advance(chain_steps)
         finally:
             # Also after a limit or an interrupt.
-            chains.add_steps(walked, walk.state)
+            chains.add_steps(chain_steps, walk.state)
         steps = min(2 * steps, max_steps)

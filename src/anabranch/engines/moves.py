@@ -26,17 +26,7 @@ from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import (
-    Arrival,
-    Batch,
-    Constraints,
-    Path,
-    Program,
-    Site,
-    Tree,
-    base_support,
-    user_location,
-)
+from anabranch.divide import Arrival, Batch, Constraints, Path, Program, Site, Tree, base_support, user_location
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
 from anabranch.settings import check, function, instance, positive

@@ -22,11 +22,11 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide import Constraints, Division
 from anabranch.engines.markov import ChainEngine, Chains, accepted
-from anabranch.engines.particles import Filter, Swept, check_observations
+from anabranch.engines.particle_filter import Filter, Swept, check_observations
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session, recordings_of
-from anabranch.engines.single_site import Scales, log_acceptance, propose
+from anabranch.engines.single_site import LocalMoves, log_acceptance, propose
 from anabranch.engines.traces import Traces
 from anabranch.settings import check, flag, names, share, whole
 
@@ -345,21 +345,21 @@ class PMMH(_ParticleChains):
         def step(state: Traces) -> Traces:
             n = len(state)
             if session.progressed < self.warmup:
-                scales.learn(state)
-            new, log_z[:n] = self.step(session.runner, state, log_z[:n], scales, session.rng)
+                local.learn(state)
+            new, log_z[:n] = self.step(session.runner, state, log_z[:n], local, session.rng)
             return new
 
+        local = LocalMoves(self.local_share)
         _, state = self.first(session, self.chains)
         log_z, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
-        scales = Scales()
         self.advance(session, state, step)
 
     def step(
-        self, runner: Runner, state: Traces, log_z: np.ndarray, scales: Scales, rng: np.random.Generator
+        self, runner: Runner, state: Traces, log_z: np.ndarray, local: LocalMoves, rng: np.random.Generator
     ) -> tuple[Traces, np.ndarray]:
         """The executions after one step of each chain, with log Ẑ given their parameters."""
         now = replace(self._marginal(state), log_likelihood=log_z)
-        proposal = propose(now, runner, scales, self.local_share, rng)
+        proposal = propose(runner, now, local, rng)
         arrivals = runner.send(len(state), proposal.given)
         new = self._marginal(runner.traces(arrivals, len(state)))
         swept = self.filter.sweep(runner, len(state), rng, self._repeated(new))

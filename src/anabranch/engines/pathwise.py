@@ -45,7 +45,7 @@ from anabranch.divide import (
     plan,
     unwrapped,
 )
-from anabranch.engines.parametrised import ParametrisedGuide, parameter_of
+from anabranch.engines.parametrised_guide import ParametrisedGuide, parameter_of
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import centred
 

@@ -26,7 +26,7 @@ from anabranch.divide import (
 )
 from anabranch.engines.traces import Key, Traces
 
-__all__ = ["Runner", "check_drawn"]
+__all__ = ["Runner", "check_site"]
 
 
 class Runner:
@@ -72,7 +72,7 @@ class Runner:
     def _register(self, site: Site) -> None:
         known = self._sites.setdefault((site.name, site.shape), site)
         if known is site:
-            check_drawn(site)
+            check_site(site)
         elif self.carries_values and known.space != site.space:
             raise errors.EngineCannotRun(
                 f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
@@ -105,7 +105,7 @@ def _point(arrival: Arrival) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def check_drawn(site: Site) -> None:
+def check_site(site: Site) -> None:
     """Refuse a site whose density is not that of its draws, as engines assume."""
     if why := why_not_drawn(site):
         raise errors.EngineCannotRun(

@@ -16,7 +16,7 @@ from anabranch.combine import Posterior, Run
 from anabranch.combine.history import History
 from anabranch.divide import Division, Execution, Recording, Restarted, stable_hash
 from anabranch.engines.collection import Collection
-from anabranch.engines.runner import Runner, check_drawn
+from anabranch.engines.runner import Runner, check_site
 from anabranch.engines.traces import Traces
 from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.pace import Pace
@@ -157,7 +157,7 @@ class Session:
         while self.at_end:
             self.at_end.pop(0)()
 
-    def check_drawn(self) -> None:
+    def check_not_empty(self) -> None:
         """Raise `LimitTooSmall` if nothing was drawn."""
         if not self.collection.executions:
             limits = self.limits
@@ -170,11 +170,11 @@ class Session:
     def posterior(self) -> Posterior:
         """The posterior by the draws collected so far."""
         self.finish()
-        self.check_drawn()
+        self.check_not_empty()
         solutions, evidence = self.collection.solutions(self.engine.has_evidence and self.collection.has_evidence)
         return Posterior(self.division.program, solutions, self.run(), evidence)
 
-    def run(self, explored: float | None = None) -> Run:
+    def run(self, prior_mass_found: float | None = None) -> Run:
         """The record of the run."""
         collection, notes = self.collection, list(self.notes)
         if collection.beyond:
@@ -188,7 +188,7 @@ class Session:
                 "support. They count as impossible, and their mass is missing. Write that site on another scale."
             )
         evaluations = self.runner.evaluations
-        return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, explored,
+        return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, prior_mass_found,
                    notes=tuple(notes), settings=repr(self.engine), history=self.history)  # fmt: skip
 
 
@@ -226,7 +226,7 @@ class Sampler(ABC):
         """Raise `EngineCannotRun` if this engine cannot run the program."""
         for recording in recordings_of(division):
             for site in recording.sites:
-                check_drawn(site)
+                check_site(site)
         self.check(division)
 
     @abstractmethod

@@ -25,17 +25,20 @@ from anabranch.engines.markov import accepted
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
 
-__all__ = ["Scales", "local_moves", "log_acceptance", "propose", "single_site_step"]
+__all__ = ["LocalMoves", "SiteProposal", "log_acceptance", "propose", "single_site_step"]
 
 _MIN_POWER, _MAX_POWER = -2.5, 0.5
 """Powers of ten between which the size of a local step is drawn, in units of the site's standard deviation."""
+LeftOut = Mapping[Key, np.ndarray] | None
+"""Sites that are not chosen, by row."""
 
 
-class Scales:
-    """The scale of local moves of each site: the standard deviation of its coordinates in the warm-up."""
+@dataclass
+class LocalMoves:
+    """Local moves of a site: their share of all moves, and the standard deviation of each site in the warm-up."""
 
-    def __init__(self) -> None:
-        self.known: dict[Key, np.ndarray] = {}
+    share: float
+    known: dict[Key, np.ndarray] = field(default_factory=dict)
 
     def learn(self, traces: Traces) -> None:
         """Set the scales of sites that have none yet, from executions that have them."""
@@ -50,10 +53,13 @@ class Scales:
                     scale = np.nanstd(np.where(np.isfinite(points), points, np.nan)[:, site.columns], axis=0)
                     self.known[site.name, site.shape] = np.where(scale > 0, scale, 1.0)
 
-    def of(self, key: Key, size: int) -> np.ndarray:
-        """The scale of each coordinate of a site; one for a site that has none yet."""
+    def steps(self, n: int, key: Key, size: int, rng: np.random.Generator) -> np.ndarray:
+        """n steps of a continuous site with `size` coordinates, of all or of one, up to a few times its scale."""
         known = self.known.get(key)
-        return known if known is not None and len(known) == size else np.ones(size)
+        scale = known if known is not None and len(known) == size else np.ones(size)
+        width = 10.0 ** rng.uniform(_MIN_POWER, _MAX_POWER, (n, 1)) * scale
+        one = np.arange(size) == rng.integers(max(size, 1), size=(n, 1))
+        return width * rng.standard_normal((n, size)) * (one | (rng.random((n, 1)) < 0.5))
 
 
 # One step -------------------------------------------------------------------------------------------------------------
@@ -81,15 +87,10 @@ class SiteProposal:
 
 
 def single_site_step(
-    runner: Runner,
-    state: Traces,
-    scales: Scales,
-    local_share: float,
-    rng: np.random.Generator,
-    left_out: Mapping[Key, np.ndarray] | None = None,
+    runner: Runner, state: Traces, local: LocalMoves, rng: np.random.Generator, left_out: LeftOut = None
 ) -> Traces:
-    """The executions after one step of each chain. The sites `left_out`, by row, are not chosen."""
-    proposal = propose(state, runner, scales, local_share, rng, left_out)
+    """The executions after one step of each chain."""
+    proposal = propose(runner, state, local, rng, left_out)
     arrivals = runner.send(len(state), proposal.given)
     new = runner.traces(arrivals, len(state))
     return state.replaced(accepted(log_acceptance(runner, state, new, proposal, arrivals), rng), new)
@@ -106,61 +107,34 @@ def log_acceptance(
 
 
 def propose(
-    state: Traces,
-    runner: Runner,
-    scales: Scales,
-    local_share: float,
-    rng: np.random.Generator,
-    left_out: Mapping[Key, np.ndarray] | None = None,
+    runner: Runner, state: Traces, local: LocalMoves, rng: np.random.Generator, left_out: LeftOut = None
 ) -> SiteProposal:
-    """Change one site of each execution, each with the same probability, except those `left_out`."""
+    """Change one site of each execution, each with the same probability."""
     n, keys, left_out = len(state), sorted(state.present), left_out or {}
     open_to = [state.present[key] & ~left_out[key] if key in left_out else state.present[key] for key in keys]
     possible = np.array(open_to).reshape(len(keys), n)
     rank = (rng.random(n) * possible.sum(axis=0)).astype(int)
     chosen = (possible.cumsum(axis=0) > rank).argmax(axis=0)
-    from_prior = rng.random(n) >= local_share
+    from_prior = rng.random(n) >= local.share
     proposal = SiteProposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
     for number in np.unique(chosen):
         key, mine = keys[number], chosen == number
-        drawn = mine & from_prior
-        proposal.present[key] = state.present[key] & ~drawn
-        local = np.flatnonzero(mine & ~from_prior)
-        if len(local):
-            _move(proposal, key, local, runner, scales, rng)
+        proposal.present[key] = state.present[key] & ~(mine & from_prior)
+        rows, site = np.flatnonzero(mine & ~from_prior), runner.site(key)
+        if len(rows) and site.discrete:
+            values = proposal.values[key] = proposal.values[key].copy()
+            flat = values.reshape(n, -1)
+            if flat.shape[1]:
+                entry = rng.integers(flat.shape[1], size=len(rows))
+                # Up or down, mostly by one or a few, sometimes by many.
+                flat[rows, entry] += rng.choice([-1, 1], len(rows)) * rng.geometric(
+                    10.0 ** rng.uniform(-1.5, 0, len(rows))
+                )
+        elif len(rows):
+            shape = site.unconstrained_shape
+            steps = proposal.steps[key] = np.zeros((n, *shape))
+            steps[rows] = local.steps(len(rows), key, int(np.prod(shape)), rng).reshape(-1, *shape)
     return proposal
-
-
-def _move(
-    proposal: SiteProposal, key: Key, rows: np.ndarray, runner: Runner, scales: Scales, rng: np.random.Generator
-) -> None:
-    """A local move of one site in some rows."""
-    site = runner.site(key)
-    n = len(proposal.chosen)
-    if site.discrete:
-        values = proposal.values[key] = proposal.values[key].copy()
-        flat = values.reshape(n, -1)
-        if flat.shape[1]:
-            entry = rng.integers(flat.shape[1], size=len(rows))
-            flat[rows, entry] += _whole_steps(len(rows), rng)
-        return
-    scale = scales.of(key, int(np.prod(site.unconstrained_shape)))
-    steps = np.zeros((n, *site.unconstrained_shape))
-    steps[rows] = local_moves(len(rows), scale, rng).reshape(-1, *site.unconstrained_shape)
-    proposal.steps[key] = steps
-
-
-def local_moves(n: int, scale: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """n steps of a continuous site, up to a few times its scale, of all its coordinates or of one of them."""
-    size = len(scale)
-    width = 10.0 ** rng.uniform(_MIN_POWER, _MAX_POWER, (n, 1)) * scale
-    one = np.arange(size) == rng.integers(max(size, 1), size=(n, 1))
-    return width * rng.standard_normal((n, size)) * (one | (rng.random((n, 1)) < 0.5))
-
-
-def _whole_steps(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Steps up or down, mostly of one or a few, sometimes of many."""
-    return rng.choice([-1, 1], n) * rng.geometric(10.0 ** rng.uniform(-1.5, 0, n))
 
 
 def _kept(new: Traces, proposal: SiteProposal, key: Key) -> np.ndarray:

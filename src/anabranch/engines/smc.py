@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.divide import Division
-from anabranch.engines.particles import Filter, check_observations
+from anabranch.engines.particle_filter import Filter, check_observations
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.pace import Pace

@@ -18,7 +18,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide import Division, Restarted, find_paths
 from anabranch.engines.importance import GUIDE, guided
-from anabranch.engines.parametrised import ParametrisedGuide
+from anabranch.engines.parametrised_guide import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth
 from anabranch.engines.sampler import Session
 from anabranch.engines.variational import Adam, VariationalEngine, bounded, gradient_scale

@@ -89,16 +89,20 @@ class Traces:
             self.values[key] = np.zeros((n, *key[1]))
             self.log_probs[key], self.present[key] = np.zeros(n), np.zeros(n, bool)
 
+    @property
+    def _columns(self) -> list[dict[Key, np.ndarray]]:
+        return [self.values, self.log_probs, self.present]
+
     def with_sites(self, keys: Iterable[Key]) -> Traces:
         """The same executions with some of their sites alone."""
         kept = list(keys)
-        columns = [{key: column[key] for key in kept} for column in (self.values, self.log_probs, self.present)]
+        columns = [{key: column[key] for key in kept} for column in self._columns]
         return Traces(self.paths, self.path, self.log_likelihood, *columns)
 
     def take(self, index: np.ndarray) -> Traces:
         """The executions at `index`, in that order."""
         kept = [key for key, mask in self.present.items() if mask[index].any()]
-        columns = [{key: column[key][index] for key in kept} for column in (self.values, self.log_probs, self.present)]
+        columns = [{key: column[key][index] for key in kept} for column in self._columns]
         points = None if self.points is None else self.points[index]
         return Traces(self.paths, self.path[index], self.log_likelihood[index], *columns, points=points)
 
@@ -114,10 +118,9 @@ class Traces:
         for key in sorted(self.values.keys() | by.values.keys()):
             out._column(key)
             for rows, source in ((~chosen, self), (chosen, by)):
-                if key in source.values:
-                    out.values[key][rows] = source.values[key][rows]
-                    out.log_probs[key][rows] = source.log_probs[key][rows]
-                    out.present[key][rows] = source.present[key][rows]
+                for column, of_source in zip(out._columns, source._columns, strict=True):
+                    if key in of_source:
+                        column[key][rows] = of_source[key][rows]
             if not out.present[key].any():
                 del out.values[key], out.log_probs[key], out.present[key]
         return out
@@ -144,8 +147,8 @@ class Traces:
             out.path[rows], out.log_likelihood[rows] = part.path, part.log_likelihood
             for key in part.values:
                 out._column(key)
-                out.values[key][rows] = part.values[key]
-                out.log_probs[key][rows], out.present[key][rows] = part.log_probs[key], part.present[key]
+                for column, of_part in zip(out._columns, part._columns, strict=True):
+                    column[key][rows] = of_part[key]
             start += len(part)
         return out
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from anabranch.divide import Path
 from anabranch.engines.markov import ChainSteps
+from anabranch.engines.path_loop import PathLoop, PathSteps, ProposedSteps, sites_within
 from anabranch.engines.sampler import Session
-from anabranch.engines.single_site import Scales, local_moves, single_site_step
+from anabranch.engines.single_site import LocalMoves, single_site_step
 from anabranch.engines.traces import Key, Traces
-from anabranch.engines.within import PathLoop, ProposedSteps, Stretch, sites_within
 from anabranch.limits import checkpoint, enforced, time_limit
 from anabranch.pace import LONGEST_PIECE
 
@@ -36,7 +36,7 @@ class Walk:
 
     def __init__(self, session: Session, start: Traces, local_share: float) -> None:
         self.session, self.runner, self.rng = session, session.runner, session.rng
-        self.state, self.local_share, self.scales = start, local_share, Scales()
+        self.state, self.local = start, LocalMoves(local_share)
         self._tried: dict[int, int] = defaultdict(int)
         self._loops: dict[int, PathLoop | None] = {}
         # Chains per call: an eighth of all of them, as they are spread over the paths.
@@ -45,50 +45,50 @@ class Walk:
         while self._block > 1 and self._block > session.rate * LONGEST_PIECE:
             self._block //= 2
 
-    def advance(self, walked: ChainSteps) -> None:
+    def advance(self, chain_steps: ChainSteps) -> None:
         """Make these steps. After a limit or an interrupt the state and the steps made so far are valid."""
         try:
-            while walked.on_the_way.any():
+            while chain_steps.on_the_way.any():
                 checkpoint()
-                left_out = self._move_within_paths(walked)
-                rows = np.flatnonzero(walked.on_the_way)
+                left_out = self._move_within_paths(chain_steps)
+                rows = np.flatnonzero(chain_steps.on_the_way)
                 if len(rows):
-                    self._execute(rows, {key: mask[rows] for key, mask in left_out.items()}, walked)
+                    self._execute(rows, {key: mask[rows] for key, mask in left_out.items()}, chain_steps)
         finally:
             with enforced(None):
-                self._keep_points(walked)
+                self._keep_points(chain_steps)
 
-    def _keep_points(self, walked: ChainSteps) -> None:
-        for number, parts in walked.points.items():
+    def _keep_points(self, chain_steps: ChainSteps) -> None:
+        for number, parts in chain_steps.points.items():
             points, steps, chains = map(np.concatenate, zip(*parts, strict=True))
-            rows = np.flatnonzero(steps < walked.whole)
+            rows = np.flatnonzero(steps < chain_steps.whole)
             if len(rows):
-                walked.kept.append((self._traces(number, points[rows]), steps[rows], chains[rows]))
+                chain_steps.kept.append((self._traces(number, points[rows]), steps[rows], chains[rows]))
 
     # Steps for which the program is executed ---------------------------------------------------------------------
 
-    def _execute(self, rows: np.ndarray, left_out: dict[Key, np.ndarray], walked: ChainSteps) -> None:
+    def _execute(self, rows: np.ndarray, left_out: dict[Key, np.ndarray], chain_steps: ChainSteps) -> None:
         """One step of some of the chains, which do not choose the sites `left_out`."""
-        here = single_site_step(self.runner, self.state.take(rows), self.scales, self.local_share, self.rng, left_out)
+        here = single_site_step(self.runner, self.state.take(rows), self.local, self.rng, left_out)
         self.state = here if len(rows) == len(self.state) else self.state.with_rows(rows, here)
-        at = walked.clock[rows]
-        kept = np.flatnonzero(walked.note(at, rows, here.path, here.log_density))
+        at = chain_steps.clock[rows]
+        kept = np.flatnonzero(chain_steps.note(at, rows, here.path, here.log_density))
         if len(kept):
-            walked.kept.append((here.take(kept), at[kept], rows[kept]))
-        walked.clock[rows] += 1
+            chain_steps.kept.append((here.take(kept), at[kept], rows[kept]))
+        chain_steps.clock[rows] += 1
 
     # Steps within paths ------------------------------------------------------------------------------------------
 
-    def _move_within_paths(self, walked: ChainSteps) -> dict[Key, np.ndarray]:
+    def _move_within_paths(self, chain_steps: ChainSteps) -> dict[Key, np.ndarray]:
         """Move the chains on paths with a loop; returns the sites that they do not choose in their next step."""
         left_out: dict[Key, np.ndarray] = {}
-        active = walked.on_the_way
+        active = chain_steps.on_the_way
         for number in np.unique(self.state.path[active]):
             loop = self._loop(int(number))
             if loop is None:
                 continue
             rows = np.flatnonzero((self.state.path == number) & active)
-            usable = self._move_within(loop, rows, walked)
+            usable = self._move_within(loop, rows, chain_steps)
             for site in loop.moved:
                 left_out.setdefault((site.name, site.shape), np.zeros(len(active), bool))[rows] = usable
         return left_out
@@ -111,10 +111,10 @@ class Walk:
         limits = time_limit()
         return limits is not None and limits.seconds is not None and limits.seconds - limits.elapsed < self.min_seconds
 
-    def _move_within(self, loop: PathLoop, rows: np.ndarray, walked: ChainSteps) -> np.ndarray:
+    def _move_within(self, loop: PathLoop, rows: np.ndarray, chain_steps: ChainSteps) -> np.ndarray:
         """Move chains until each chooses another site or has made its steps; False for those without coordinates."""
         others = 1 - len(loop.moved) / len(loop.path.sites)
-        left = walked.steps - walked.clock[rows]
+        left = chain_steps.steps - chain_steps.clock[rows]
         if others > 0:
             left = np.minimum(left, self.rng.geometric(others, len(rows)) - 1)
         usable = np.ones(len(rows), bool)
@@ -122,24 +122,24 @@ class Walk:
             checkpoint()
             these = np.flatnonzero(left > 0)
             lengths = np.minimum(left[these], loop.pace.size(loop.max_steps))
-            stretch = self._stretch(loop, rows[these], lengths)
-            usable[these] = stretch.usable
-            lengths = np.where(stretch.usable, lengths, 0)
-            left[these] = np.where(stretch.usable, left[these] - lengths, 0)
-            self._follow(loop.path, rows[these], lengths, stretch, walked)
+            path_steps = self._advance_within(loop, rows[these], lengths)
+            usable[these] = path_steps.usable
+            lengths = np.where(path_steps.usable, lengths, 0)
+            left[these] = np.where(path_steps.usable, left[these] - lengths, 0)
+            self._follow(loop.path, rows[these], lengths, path_steps, chain_steps)
         return usable
 
-    def _stretch(self, loop: PathLoop, rows: np.ndarray, lengths: np.ndarray) -> Stretch:
+    def _advance_within(self, loop: PathLoop, rows: np.ndarray, lengths: np.ndarray) -> PathSteps:
         """Draw the proposals of some steps, and run the loop with them."""
         shape = int(lengths.max()), len(rows)
         chosen = self.rng.integers(len(loop.moved), size=shape)
-        from_prior = self.rng.random(shape) >= self.local_share
+        from_prior = self.rng.random(shape) >= self.local.share
         numbers = loop.from_prior(shape[0] * shape[1], self.rng).reshape(*shape, -1)
         for position, site in enumerate(loop.moved):
             assert site.columns is not None
             mine = (chosen == position) & ~from_prior
-            scale = self.scales.of((site.name, site.shape), site.columns.stop - site.columns.start)
-            numbers[mine, site.columns] = local_moves(int(mine.sum()), scale, self.rng)
+            key, size = (site.name, site.shape), site.columns.stop - site.columns.start
+            numbers[mine, site.columns] = self.local.steps(int(mine.sum()), key, size, self.rng)
         free = [site for site in loop.path.sites if site.columns is not None]
         values = [self.state.values[site.name, site.shape][rows].reshape(len(rows), -1) for site in free]
         moves = ProposedSteps(chosen, from_prior, numbers, np.log(self.rng.random(shape)))
@@ -147,28 +147,32 @@ class Walk:
         with loop.pace.measured(shape[0]):
             return loop.advance(np.concatenate(values, axis=1), lengths, moves)
 
-    def _follow(self, path: Path, rows: np.ndarray, lengths: np.ndarray, stretch: Stretch, walked: ChainSteps) -> None:
-        """Record the steps of a stretch, and move the chains to its end."""
-        steps, chains = np.nonzero(np.arange(len(stretch.points))[:, None] < lengths)
+    def _follow(
+        self, path: Path, rows: np.ndarray, lengths: np.ndarray, path_steps: PathSteps, chain_steps: ChainSteps
+    ) -> None:
+        """Record the steps of a path_steps, and move the chains to its end."""
+        steps, chains = np.nonzero(np.arange(len(path_steps.points))[:, None] < lengths)
         number = self.runner.number(path)
-        at = walked.clock[rows[chains]] + steps
-        kept = walked.note(at, rows[chains], number, stretch.log_density[steps, chains])
+        at = chain_steps.clock[rows[chains]] + steps
+        kept = chain_steps.note(at, rows[chains], number, path_steps.log_density[steps, chains])
         if kept.any():
-            walked.points[number].append((stretch.points[steps[kept], chains[kept]], at[kept], rows[chains[kept]]))
-        usable = np.flatnonzero(stretch.usable)
+            chain_steps.points[number].append(
+                (path_steps.points[steps[kept], chains[kept]], at[kept], rows[chains[kept]])
+            )
+        usable = np.flatnonzero(path_steps.usable)
         sites, start = {}, 0
         for position, site in enumerate(path.sites):
             key, size = (site.name, site.shape), int(np.prod(site.shape))
             values = self.state.values[key][rows[usable]]
             if site.columns is not None:
-                values = stretch.values[usable, start : start + size].reshape(-1, *site.shape)
+                values = path_steps.values[usable, start : start + size].reshape(-1, *site.shape)
                 start += size
-            sites[key] = values, stretch.log_probs[usable, position]
+            sites[key] = values, path_steps.log_probs[usable, position]
         # A copy: an interrupt must not leave a state of which only a part is new.
         state = self.state.take(np.arange(len(self.state)))
-        state.fill(rows[usable], number, stretch.log_likelihood[usable], sites)
+        state.fill(rows[usable], number, path_steps.log_likelihood[usable], sites)
         self.state = state
-        walked.clock[rows] += lengths
+        chain_steps.clock[rows] += lengths
         self.runner.evaluations += int(lengths.sum())
 
     def _traces(self, number: int, points: np.ndarray) -> Traces:

@@ -23,7 +23,7 @@ from anabranch.divide import Density, Jitted, Path, independent_sites, supports_
 from anabranch.limits import checkpoint
 from anabranch.pace import Pace
 
-__all__ = ["PathLoop", "ProposedSteps", "Stretch", "sites_within"]
+__all__ = ["PathLoop", "PathSteps", "ProposedSteps", "sites_within"]
 
 _PRIOR_DRAWS = 4_096
 """Prior draws of a path that are made at a time."""
@@ -55,7 +55,7 @@ class ProposedSteps:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PathSteps:
     """T steps of C chains.
 
     `log_density` (T, C) and `points` (T, C, dim) are those after each step; `values` (C, numbers of the free sites),
@@ -92,14 +92,14 @@ class PathLoop:
         self._used += n
         return self._prior_draws[self._used - n : self._used].copy()
 
-    def advance(self, values: np.ndarray, lengths: np.ndarray, moves: ProposedSteps) -> Stretch:
+    def advance(self, values: np.ndarray, lengths: np.ndarray, moves: ProposedSteps) -> PathSteps:
         """Advance chains from these values of the free sites (C, numbers), each by its number of steps (C,)."""
         parts = []
         for start in range(0, len(values), self.block):
             checkpoint()
             parts.append(self._advance_block(slice(start, start + self.block), values, lengths, moves))
         usable, points, log_density, *last = zip(*parts, strict=True)
-        return Stretch(
+        return PathSteps(
             np.concatenate(usable), *(np.concatenate(each, axis=1) for each in (points, log_density)),
             *map(np.concatenate, last),
         )  # fmt: skip

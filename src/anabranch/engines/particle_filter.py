@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide import AT_ONCE, Arrival, Constraints, Division, Node
-from anabranch.engines.ancestors import Past
+from anabranch.engines.ancestor_sampling import Past
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session, recordings_of
