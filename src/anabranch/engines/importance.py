@@ -75,7 +75,7 @@ class _Guide(Runner):
 
 
 def guide_of(guide: Callable[..., Any], session: Session) -> Division:
-    """The guide, divided like the program, with the program's arguments."""
+    """The division of the guide, with the arguments of the program."""
     program = session.division.program
     out = divide(guide, program.args, program.kwargs, max_sites=program.max_sites)
     with session.until(_GUIDE_SHARE):
@@ -92,7 +92,7 @@ def guide_of(guide: Callable[..., Any], session: Session) -> Division:
 
 
 def guided(runner: Runner, guide: Runner, n: int) -> tuple[Traces, np.ndarray]:
-    """Executions of the model with the values that the guide draws, and log γ/q."""
+    """Executions of the program with the values of the guide, and log γ/q."""
     proposed = guide.execute(n)
     traces = runner.execute(n, proposed.given())
     log_q = proposed.log_density

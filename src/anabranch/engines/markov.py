@@ -28,13 +28,15 @@ class ChainEngine(Sampler):
     saving: ClassVar[str] = ", or use fewer chains"
     max_attempts: ClassVar[int] = 50
     """How often chains without a starting point draw from the prior again: more attempts find rarer ones."""
+    min_steps: ClassVar[int] = 10
+    """Steps of each chain that the budget should allow for: more steps leave fewer chains."""
 
     def __post_init__(self) -> None:
         check(self, chains=whole(1), warmup=share(one=False))
 
-    def start(self, session: Session, min_steps: int = 10) -> Traces:
+    def start(self, session: Session) -> Traces:
         """Executions from the prior, all of positive density, one per chain: fewer chains if the budget is small."""
-        n = min(self.chains, max(session.allowed() // min_steps, 1))
+        n = min(self.chains, max(session.allowed() // self.min_steps, 1))
         traces, tried = session.runner.execute(n), n
         for _ in range(self.max_attempts):
             missing = np.flatnonzero(traces.log_density == -np.inf)

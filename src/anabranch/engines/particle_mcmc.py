@@ -48,11 +48,9 @@ class _ParticleChains(ChainEngine):
     sequential: ClassVar[bool] = True
     saving: ClassVar[str] = ", or use fewer particles or chains"
     max_attempts: ClassVar[int] = 20
+    min_steps: ClassVar[int] = 2
     min_chains: ClassVar[int] = 4
     """Chains that a small budget leaves: fewer have more particles each, but errors come from how chains differ."""
-    min_steps: ClassVar[int] = 2
-    """Steps of each chain that the budget should allow for; in a limited time five times as many, since one that is not
-    complete at the end is lost. More steps leave fewer chains and particles."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,6 +78,7 @@ class _ParticleChains(ChainEngine):
         def total(engine: _ParticleChains, chains: int = 1) -> int:
             return chains * (engine.first_cost + steps * engine.cost(session))
 
+        # Under a limit on the time the last step may be lost, so that there should be more of them.
         steps = self.min_steps if session.limits.seconds is None else 5 * self.min_steps
         allowed = self.filter.allowed(session)
         chains = min(self.chains, max(allowed // total(self), self.min_chains))
@@ -276,10 +275,7 @@ class IPMCMC(_ParticleChains):
 
 
 def _exchanged(log_z: np.ndarray, led: int, rng: np.random.Generator) -> np.ndarray:
-    """The filter that takes each place of each pool.
-
-    Each conditional place in turn goes to its own filter or to a free one, in proportion to Ẑ.
-    """
+    """The filter that takes each place of each pool: its own, or in a conditional place a free one, by their Ẑ."""
     pools, nodes = log_z.shape
     order = np.tile(np.arange(nodes), (pools, 1))
     rows = np.arange(pools)
