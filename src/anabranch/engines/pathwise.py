@@ -7,10 +7,10 @@ With x = T(ε; φ) and noise ε that does not depend on φ, the bound is L = E_�
 in which the partial derivative of log q by φ has mean zero and is left out: the rest is zero, without noise, if the
 guide is the posterior (Roeder, Wu and Duvenaud, Sticking the Landing, 2017).
 
-The derivative of x by its parameters η follows from its distribution function F(x; η), dx/dη = −(∂F/∂η)/q(x) (Figurnov,
-Mohamed and Mnih, Implicit Reparameterization Gradients, 2018); that of a transformed distribution or a multivariate
-normal, from the noise. Discrete sites z do not move; their score (f − b) ∇ log q(z) is added (Schulman, Heess, Weber and
-Abbeel, Gradient Estimation Using Stochastic Computation Graphs, 2015).
+The derivative of x by its parameters η follows from its distribution function F(x; η), dx/dη = −(∂F/∂η)/q(x)
+(Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients, 2018); that of a transformed distribution or a
+multivariate normal, from the noise. Discrete sites z do not move; their score (f − b) ∇ log q(z) is added (Schulman,
+Heess, Weber and Abbeel, Gradient Estimation Using Stochastic Computation Graphs, 2015).
 
 The density of the program must be smooth in the draws of the guide. The engine refuses a branch on a real quantity, at
 whose edge the gradient would miss a change of the bound. It cannot detect a jump of `jnp.where` or `floor`.
