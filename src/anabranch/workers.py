@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from anabranch.divide.dispatch import is_compiling
+from anabranch.divide import is_compiling
 from anabranch.limits import LimitReached, Limits, enforced
 
 __all__ = ["Workers", "one_blas_thread"]

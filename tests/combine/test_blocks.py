@@ -14,7 +14,7 @@ from anabranch import errors
 from anabranch.combine import Posterior, Solution, load
 from anabranch.combine.evidence import Evidence
 from anabranch.conquer.estimate import Estimate
-from anabranch.engines import ImportanceSampling, collection
+from anabranch.engines import ImportanceSampling
 from anabranch.engines.collection import BLOCKS, Collection
 from anabranch.limits import Limits
 from anabranch.report.progress import make_progress
@@ -121,7 +121,7 @@ def test_the_errors_of_importance_sampling_match_its_scatter(division):
 
 def test_expectations_stay_right_where_only_some_draws_are_kept(division, monkeypatch):
     """Of 4,000 draws about 100 are kept, with weights of their own."""
-    monkeypatch.setattr(collection, "_KEPT", 100)
+    monkeypatch.setattr(Collection, "max_kept", 100)
     truths = np.array([WEIGHT, MEAN_OF_X, MEAN_OF_X**2 + 0.5])
     scores = []
     for seed in range(20):

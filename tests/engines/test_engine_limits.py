@@ -16,13 +16,13 @@ import anabranch as ab
 from anabranch import engines, errors
 from anabranch.combine import Posterior
 from anabranch.divide import find_paths, graph
-from anabranch.engines import walk as walking
 from anabranch.engines.centred import _width
 from anabranch.engines.collection import Collection
-from anabranch.engines.markov import Walked
+from anabranch.engines.markov import ChainSteps
+from anabranch.engines.path_loop import PathLoop
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
-from anabranch.engines.within import Within
+from anabranch.engines.walk import Walk
 from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.pace import Pace
 from helpers import use_false_clock
@@ -106,7 +106,7 @@ def test_the_time_is_kept_from_the_first_moment_on(
         posterior = inferred(name, PROGRAMS[program], seconds=SECONDS)
     except errors.LimitTooSmall as error:
         message = str(error)
-        assert "has nothing to say after 1 seconds" in message
+        assert "has no posterior after 1 seconds" in message
         assert asked <= 300 or name not in ("Rejection", "ImportanceSampling", "SMC")
         return
     assert "1 seconds are over" in posterior.run.stopped
@@ -143,7 +143,7 @@ def test_what_the_time_ends_leaves_no_bias(name: str, monkeypatch: pytest.Monkey
 
 
 def test_chains_that_were_quick_do_not_count_for_more() -> None:
-    walked = Walked.begun(4, np.array([True, True, False]), every=1)
+    walked = ChainSteps.begun(4, np.array([True, True, False]), every=1)
     walked.clock[:] = 4, 2, 0
     assert walked.whole == 2
     assert walked.on_the_way.tolist() == [False, True, False]
@@ -328,18 +328,18 @@ def test_an_interrupt_inside_the_program(at: int) -> None:
 @pytest.mark.parametrize("end", [KeyboardInterrupt, LimitReached])
 def test_chains_that_are_ended_within_a_path_are_somewhere(end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps that all chains have made count, and the state of a chain is that of an execution."""
-    monkeypatch.setattr(walking, "_TRIED", 2)
+    monkeypatch.setattr(Walk, "min_visits", 2)
     sessions: list[Session] = []
-    goes_on, advance = Session.goes_on, Within._advance_block
+    goes_on, advance = Session.goes_on, PathLoop._advance_block
     monkeypatch.setattr(Session, "goes_on", lambda self, needs=1: (sessions.append(self), goes_on(self, needs))[1])
 
-    def ended(self: Within, *args: Any) -> Any:
+    def ended(self: PathLoop, *args: Any) -> Any:
         if sessions[-1].progressed > 0.8:
             sessions[-1].limits.cancelled.set()
             raise end
         return advance(self, *args)
 
-    monkeypatch.setattr(Within, "_advance_block", ended)
+    monkeypatch.setattr(PathLoop, "_advance_block", ended)
     posterior = inferred("RandomWalkMH", budget=100_000, seed=1)
     assert 80_000 < posterior.run.evaluations < 100_000
     mean, sd = posterior.expectation(lambda draw: float(draw["wide"]))

@@ -314,7 +314,7 @@ def test_the_python_of_a_move_runs_once_for_each_way_it_goes():
     jump = Jump(LINE_MOVES[0], runner)
     for seed in range(5):
         state = jump.step(state, np.random.default_rng(seed))
-    assert [kernel.tree.runs for kernel in jump._kernels.values()] == [1, 1]
+    assert [each.tree.runs for each in jump._by_path.values()] == [1, 1]
 
 
 def test_same_seed_same_answer():

@@ -16,9 +16,9 @@ import anabranch as ab
 from anabranch import engines
 from anabranch.divide.batch import Constraints
 from anabranch.engines import single_site
-from anabranch.engines.particles import Filter, picked
+from anabranch.engines.particle_filter import Filter
 from anabranch.engines.runner import Runner
-from anabranch.engines.single_site import Scales, single_site_step
+from anabranch.engines.single_site import LocalMoves, single_site_step
 from anabranch.engines.traces import Traces
 from engine_cases import CASES, SERIES, hidden_branches
 from exact import Exact, named
@@ -62,11 +62,11 @@ def z_scores(case: Exact, traces: Traces) -> dict[str, float]:
 
 
 def lightweight(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
-    return single_site_step(runner, state, Scales(), 0.0, rng)
+    return single_site_step(runner, state, LocalMoves(0.0), rng)
 
 
 def random_walk(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
-    return single_site_step(runner, state, Scales(), 0.9, rng)
+    return single_site_step(runner, state, LocalMoves(0.9), rng)
 
 
 def particle_gibbs(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
@@ -84,7 +84,7 @@ def interacting(runner: Runner, state: Traces, rng: np.random.Generator) -> Trac
 def extended(runner: Runner, state: Traces, rng: np.random.Generator, particles: int) -> tuple[Traces, np.ndarray]:
     """Draws with log Ẑ of a filter that they could have come from: by a conditional filter."""
     swept = Filter(particles, "multinomial").conditional_sweep(runner, state, rng)
-    return swept.traces.take(picked(swept, rng)), swept.log_evidence
+    return swept.picked(rng), swept.log_evidence
 
 
 def independent(runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
@@ -122,10 +122,10 @@ def test_marginal_kernel_leaves_the_posterior_unchanged(parameters: list[str] | 
                           given.values.get(key, own.values[key])) for key in own.values}  # fmt: skip
     present = {key: own.present[key] | given.present.get(key, np.zeros(len(own.present[key]), bool)) for key in both}
     swept = led._sweep(runner, len(state), rng, Constraints(both, present), np.ones(len(state), bool))
-    state, log_z = swept.traces.take(picked(swept, rng)), swept.log_evidence
+    state, log_z = swept.picked(rng), swept.log_evidence
     before = state
     for _ in range(3):
-        state, log_z = engine.step(runner, state, log_z, Scales(), rng)
+        state, log_z = engine.step(runner, state, log_z, LocalMoves(engine.local_share), rng)
     assert (state.log_density != before.log_density).mean() > 0.1
     assert all(abs(z) < 4 for z in z_scores(case, state).values()), z_scores(case, state)
 
@@ -160,7 +160,7 @@ def test_a_step_that_is_rounded_out_of_the_support_is_refused() -> None:
     runner, key = Runner(ab.find_paths(program), 0), ("x", ())
     state = runner.execute(4, Constraints({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
     steps = np.array([-100.0, -1.0, 0.1, 0.5])
-    proposal = single_site.Proposal(
+    proposal = single_site.SiteProposal(
         [key], np.zeros(4, int), np.zeros(4, bool), dict(state.values), dict(state.present), {key: steps}
     )
     executions = runner.send(4, proposal.given)

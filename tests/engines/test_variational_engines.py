@@ -21,8 +21,8 @@ from anabranch import errors
 from anabranch.divide import find_paths
 from anabranch.engines.bbvi import BBVI
 from anabranch.engines.importance import guided
-from anabranch.engines.mean_field import Categories, Met, Normals
-from anabranch.engines.parametrised import ParametrisedGuide
+from anabranch.engines.mean_field import Categories, Normals, SiteDraws
+from anabranch.engines.parametrised_guide import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
@@ -145,7 +145,7 @@ def test_the_gradient_of_a_factor():
     gradients = []
     for _ in range(2000):
         u = 1.2 + 0.8 * factor.noise(20, rng)
-        met = Met(np.arange(20), u, np.zeros(20), np.zeros(20))
+        met = SiteDraws(np.arange(20), u, np.zeros(20), np.zeros(20))
         log_density = norm.logpdf(Y, u[:, None]).sum(axis=1) + norm.logpdf(u, 1, 2)
         gradients.append(factor.gradient(met, centred(log_density - factor.log_density(met)) / 20))
     agrees(gradients, elbo_gradient(1.2, 0.8) * [0.8, 1.0])  # steps of the mean are in units of s
@@ -165,7 +165,7 @@ def test_the_gradient_of_a_factor_with_values():
     for _ in range(3000):
         probabilities = np.exp(factor.logits[:2]) / np.exp(factor.logits[:2]).sum()
         values = rng.choice(2, 20, p=probabilities)
-        met = Met(np.arange(20), values, np.zeros(20), np.zeros(20), possible)
+        met = SiteDraws(np.arange(20), values, np.zeros(20), np.zeros(20), possible)
         gradients.append(factor.gradient(met, centred(reward[values] - factor.log_density(met)) / 20))
     gradients = np.array(gradients)
     error = gradients.std(axis=0, ddof=1) / np.sqrt(len(gradients))

@@ -12,12 +12,11 @@ import pytest
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.engines import walk as walking
-from anabranch.engines.markov import Walked
+from anabranch.engines.markov import ChainSteps
+from anabranch.engines.path_loop import sites_within
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.walk import Walk
-from anabranch.engines.within import sites_within
 
 
 def of_many_kinds(y: float) -> None:
@@ -68,8 +67,8 @@ def walk_of(program: Any, *args: Any, n: int, local_share: float, seed: int = 0)
     return Walk(session, posterior_draws(runner, n, rng), local_share)
 
 
-def advanced(walk: Walk, steps: int, every: int, first: int = 0) -> Walked:
-    walked = Walked.begun(steps, np.ones(len(walk.state), bool), every, first)
+def advanced(walk: Walk, steps: int, every: int, first: int = 0) -> ChainSteps:
+    walked = ChainSteps.begun(steps, np.ones(len(walk.state), bool), every, first)
     walk.advance(walked)
     return walked
 
@@ -83,7 +82,7 @@ def column(traces: Traces, name: str, entry: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("local_share", [0.0, 0.5, 1.0])
 def test_exact_draws_stay_exact(local_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walking, "_TRIED", 0)
+    monkeypatch.setattr(Walk, "min_visits", 0)
     walk = walk_of(of_many_kinds, 2.0, n=8_000, local_share=local_share)
     before = walk.state.take(np.arange(8_000))
     walked = advanced(walk, 12, 5)
@@ -101,7 +100,7 @@ def test_exact_draws_stay_exact(local_share: float, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_known_of_the_state_is_what_an_execution_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walking, "_TRIED", 0)
+    monkeypatch.setattr(Walk, "min_visits", 0)
     walk = walk_of(of_many_kinds, 2.0, n=40, local_share=0.5)
     advanced(walk, 30, 1)
     again = walk.runner.execute(40, walk.state.given())
@@ -112,7 +111,7 @@ def test_what_is_known_of_the_state_is_what_an_execution_gives(monkeypatch: pyte
 
 
 def test_every_so_many_executions_are_kept_and_they_are_where_the_chains_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walking, "_TRIED", 3)
+    monkeypatch.setattr(Walk, "min_visits", 3)
     walk = walk_of(of_many_kinds, 2.0, n=10, local_share=0.5)
     walked = advanced(walk, 20, 3, first=4)  # the first to be kept is the third
     assert sum(len(chains) for _, _, chains in walked.kept) == 10 * 6
@@ -148,7 +147,7 @@ def test_no_loop_where_the_prior_hardly_leads_to_the_path() -> None:
 
 def test_a_chain_at_the_edge_of_a_support_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """There it has no coordinates, so that the program is executed, for any of its sites."""
-    monkeypatch.setattr(walking, "_TRIED", 0)
+    monkeypatch.setattr(Walk, "min_visits", 0)
     walk = walk_of(of_many_kinds, 2.0, n=50, local_share=0.0)
     walk.state.values["s", ()][:] = np.inf  # as after a step that was too long
     walk.state = walk.runner.execute(50, walk.state.given())

@@ -12,8 +12,7 @@ from scipy.special import logsumexp
 
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import PathTarget, Target
-from anabranch.divide import Division, Executions, Path
-from anabranch.divide.support import prior_is_sampled
+from anabranch.divide import Division, Executions, Path, prior_is_sampled
 
 __all__ = ["PathRecord", "PathTable", "TotalEvidence", "total_evidence"]
 

@@ -17,14 +17,21 @@ import numpyro.distributions as dist
 from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions.distribution import Unit
 
-from anabranch.divide import Path
-from anabranch.divide.density import Density
-from anabranch.divide.graph import Node, with_batch_axis
-from anabranch.divide.internals import as_input
-from anabranch.divide.interpret import Execution, interpret, replay
-from anabranch.divide.recording import Recording
-from anabranch.divide.samplers import draw
-from anabranch.divide.terms import Observation, support_holds, unwrapped
+from anabranch.divide import (
+    Density,
+    Execution,
+    Node,
+    Observation,
+    Path,
+    Recording,
+    as_input,
+    draw,
+    interpret,
+    replay,
+    support_holds,
+    unwrapped,
+    with_batch_axis,
+)
 
 __all__ = ["ByName", "log_likelihoods", "replicates"]
 

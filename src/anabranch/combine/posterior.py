@@ -15,7 +15,7 @@ from anabranch.combine import diagnose, expectation, observed, probability, savi
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
-from anabranch.divide.recording import Program
+from anabranch.divide import Program
 from anabranch.settings import function, whole
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.combine.draws import named_rows
 from anabranch.combine.solution import Solution
-from anabranch.divide import Path
-from anabranch.divide.interpret import Execution
+from anabranch.divide import Execution, Path
 
 __all__ = ["listed_names", "names_of", "probability", "unknown"]
 

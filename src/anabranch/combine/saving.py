@@ -29,9 +29,7 @@ from anabranch.combine.evidence import Evidence
 from anabranch.combine.history import History
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.estimate import Estimate
-from anabranch.divide import Path
-from anabranch.divide.path import rebuild
-from anabranch.divide.recording import Program
+from anabranch.divide import Path, Program, rebuild
 
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior

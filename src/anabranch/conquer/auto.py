@@ -35,7 +35,7 @@ from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
-from anabranch.divide.support import is_prior_alone
+from anabranch.divide import is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, whole
 

@@ -18,7 +18,7 @@ from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.conquer.weights import systematic
-from anabranch.divide.support import finite_values
+from anabranch.divide import finite_values
 from anabranch.limits import LimitReached
 from anabranch.settings import check, whole
 

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
-from anabranch.divide.support import is_prior_alone
+from anabranch.divide import is_prior_alone
 from anabranch.limits import checkpoint
 from anabranch.settings import check, whole
 

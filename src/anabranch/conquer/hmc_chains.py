@@ -21,9 +21,7 @@ from numpy.random import Generator
 from anabranch.conquer.bridge import Side
 from anabranch.conquer.student import safe_cholesky
 from anabranch.conquer.target import Target
-from anabranch.divide import Path
-from anabranch.divide.dispatch import Jitted
-from anabranch.divide.jax_density import log_density_function
+from anabranch.divide import Jitted, Path, log_density_function
 from anabranch.limits import LimitReached, checkpoint
 
 __all__ = ["BLOCK", "ChainState", "LogDensity", "Runner", "Transitions", "kept", "warmed_up"]

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from scipy.sparse.csgraph import connected_components
 
 from anabranch.conquer.target import Target
-from anabranch.divide.support import guarded
+from anabranch.divide import guarded
 
 __all__ = ["agree", "distinct_rows", "find_groups", "max_rows", "probe_points", "references"]
 

@@ -31,8 +31,7 @@ from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.interactions import agree, distinct_rows, find_groups, max_rows, probe_points, references
 from anabranch.conquer.target import Target
-from anabranch.divide import Evaluation, PriorDraws
-from anabranch.divide.support import finite_values
+from anabranch.divide import Evaluation, PriorDraws, finite_values
 
 __all__ = ["Marginal", "sum_out"]
 

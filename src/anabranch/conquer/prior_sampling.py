@@ -16,7 +16,7 @@ import numpy as np
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import log_mean
-from anabranch.divide.support import prior_is_sampled
+from anabranch.divide import prior_is_sampled
 
 __all__ = ["prior_estimate"]
 

@@ -24,7 +24,7 @@ from anabranch.conquer.smc_sweep import Sweep, SweepUnderWay, next_temperature, 
 from anabranch.conquer.smc_tempering import MixedProposal, Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
-from anabranch.divide.support import prior_is_sampled
+from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, share, whole
 

@@ -24,8 +24,7 @@ from numpyro.distributions import biject_to, constraints
 from scipy.special import gammaln
 
 from anabranch.conquer.target import Target
-from anabranch.divide import Evaluation, SiteInfo
-from anabranch.divide.internals import inside
+from anabranch.divide import Evaluation, SiteInfo, inside
 
 __all__ = ["Exchangeable", "are_symmetries", "find_symmetries", "fold", "log_copies", "ordered", "unfold"]
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
-from anabranch.divide import Evaluation, Executions, Path, PriorDraws
-from anabranch.divide.discover import known_points
+from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points
 from anabranch.limits import LimitReached, checkpoint
 from anabranch.settings import check, whole
 

@@ -21,6 +21,7 @@ __all__ = [
     "question",
     "source_line",
     "user_frame",
+    "user_location",
     "where",
 ]
 
@@ -62,6 +63,11 @@ def where(frame: types.FrameType | None) -> str:
     if frame is None:
         return "<unknown>"
     return f"{_basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def user_location() -> str:
+    """The line of the program that runs: `model.py:12`."""
+    return where(user_frame())
 
 
 _basename = functools.lru_cache(maxsize=1024)(os.path.basename)

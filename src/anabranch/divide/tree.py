@@ -107,10 +107,16 @@ class Arrival:
 
 
 class Tree:
-    """The known part of a program. `on_end` is told of each new end."""
+    """The known part of a program. `on_end` is told of each new end, `on_departure` what leaves JAX, and where."""
 
-    def __init__(self, program: Program, on_end: Callable[[DecisionNode], None]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        on_end: Callable[[DecisionNode], None],
+        on_departure: Callable[[str, str], None] = lambda what, where: None,
+    ) -> None:
         self.program, self.on_end, self.root = program, on_end, DecisionNode(interpreted=program.interpreted)
+        self.on_departure = on_departure
         self.runs = 0  # of the program's Python
         self.departure: Departure | None = None
         """Where the program left JAX, if it did."""
@@ -161,7 +167,8 @@ class Tree:
             self._ended(scout.fork, end)
         except LeavesJax as left:
             scout.fork.interpreted = True
-            self._say_why_interpreted(left)
+            self.on_departure(left.what, left.where)
+            self.departure = self.departure or left.departure  # told once it is known how long an execution takes
         except TooManySites as beyond:
             scout.fork.remainder = True
             self._overran(*beyond.args)
@@ -202,10 +209,6 @@ class Tree:
                 where=self._beyond[1],
                 remedy="Make the loop or the recursion that draws it end with some probability, or raise max_sites",
             )
-
-    def _say_why_interpreted(self, left: LeavesJax) -> None:
-        """Keep why; it is said once it is known how long an execution takes."""
-        self.departure = self.departure or left.departure
 
     def _say_how_slow(self, at_last: bool) -> None:
         """Say once why the program is interpreted and how long an execution takes, after a few of them at the most."""

@@ -1,11 +1,11 @@
-"""An evidence for chains: importance samples centred on their states (paper, sections 5.2 and 7, and appendix D).
+"""The evidence for chains, by importance samples centred on their states (paper, sections 5.2 and 7, appendix D).
 
-The states that the chains had on a path, N of them at a time, are the centres of a mixture of Student-t distributions
-in the coordinates of the path. Of the draws x from it, M around each centre, the weights and the estimate are
+States of the chains on a path, N of them at a time, are the centres of a mixture of Student-t distributions in the
+coordinates of the path. For draws x from it, M around each centre, the weights and the estimate are
 
     w = γ_k(x) / ((1/N) Σ_n t(x; x_n, s)),        Ẑ_k = the mean of all w on the path,
 
-and Ẑ = Σ_k Ẑ_k over the paths that the chains have visited. A path that they never visited is missing from it.
+and Ẑ = Σ_k Ẑ_k over the paths that the chains have visited. The mass of all other paths is missing.
 """
 
 from __future__ import annotations
@@ -23,30 +23,35 @@ from anabranch.pace import Pace
 __all__ = ["centred_posterior"]
 
 _CENTRES, _SAMPLES = 100, 10
-_MANY = 10_000
+"""Centres of a mixture, N, and samples around each, M: more centres have a better mixture at a higher cost."""
+_COMPILE_FROM = 10_000
 """Samples on one path for which it pays to compile its density."""
-_WIDER, _DIFFERENT = 1.5, 5
-"""By how much the kernel is wider than the states of one chain around their mean, and how many different values of a
-coordinate a chain must have had for that."""
+_WIDER = 1.5
+"""The scale of the kernel in standard deviations of one chain: a wider one has lighter weights and more variance."""
+_MIN_VALUES = 5
+"""Different values of a coordinate that a chain must have had for its standard deviation to count."""
 
 
 def centred_posterior(session: Session) -> Posterior:
-    """The posterior by importance samples around the kept states of the session, with what is left of the budget.
+    """The posterior by importance samples around the kept states of the session, with the rest of the budget.
 
-    Where that, or the time, is not enough for some around the states of every path, it is the one of the chains, which
-    has no evidence: without those paths it would be wrong.
+    If the rest of the budget or of the time is too small for samples on every path, it is the posterior of the chains,
+    without an evidence.
     """
     session.finish()
-    session.check_drawn()
+    session.check_not_empty()
     solutions, evidence = session.collection.solutions(with_evidence=False)
     weighed = [(each, w) for each, w in zip(solutions, evidence.weights, strict=True) if len(each.points)]
-    around, weights = [_Around(solution) for solution, _ in weighed], np.array([weight for _, weight in weighed])
+    around, weights = (
+        [_CentredSamples(solution) for solution, _ in weighed],
+        np.array([weight for _, weight in weighed]),
+    )
     with session.until(1.0):
         _share_out(session, around, weights)
     if not around or not all(each.points for each in around):
         session.notes.append(
-            "There was not enough left for importance samples around the states of every path: the evidence is not "
-            "known. Give it more budget or time."
+            "The rest of the budget or time was too small for importance samples on every path, so that the evidence "
+            "was not estimated. Give it more budget or time."
         )
         return session.posterior()
     estimates = {each.solution.path: each.estimate for each in around}
@@ -55,16 +60,16 @@ def centred_posterior(session: Session) -> Posterior:
         for solution in solutions
         for path in [solution.path]
     ]
-    # What the chains never visited is missing, and the error says so, as far as its prior probability is known.
-    explored = min(1.0, sum(solution.path.prior_probability for solution in out))
+    # The error contains the paths that the chains never visited, by their prior probability.
+    found = min(1.0, sum(solution.path.prior_probability for solution in out))
     limits = session.limits
     shared = f"{limits.seconds:g} seconds are" if limits.seconds else f"budget of {limits.budget:,} evaluations is"
     session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or f"The {shared} shared out."
-    return Posterior(session.division.program, out, session.run(explored))
+    return Posterior(session.division.program, out, session.run(found))
 
 
-def _share_out(session: Session, around: list[_Around], weights: np.ndarray) -> None:
-    """First one sample for each centre, or as many as there can be, on every path; then more of them by its weight."""
+def _share_out(session: Session, around: list[_CentredSamples], weights: np.ndarray) -> None:
+    """Draw one sample for each centre on every path, or as many as possible; then more on each path by its weight."""
     left = session.limits.budget - session.runner.evaluations
     each = min(_CENTRES, left // max(len(around), 1))
     for path in around:
@@ -75,7 +80,7 @@ def _share_out(session: Session, around: list[_Around], weights: np.ndarray) -> 
         path.draw(session, int(left * weight), until)
 
 
-class _Around:
+class _CentredSamples:
     """Importance samples around the states that chains had on one path."""
 
     def __init__(self, solution: Solution) -> None:
@@ -92,14 +97,14 @@ class _Around:
         return Estimate.from_weights(points, log_weights, len(points), "RandomWalkMH")
 
     def draw(self, session: Session, samples: int, until: float = 1.0) -> None:
-        """So many more, less a rest that is too small for every centre, unless the time is over before."""
+        """Draw samples until the share `until` of the session is over; a rest too small for every centre is left."""
         path, states, rng = self.solution.path, self.solution.points, session.rng
         left = samples
-        many = min(samples, session.expected - session.runner.evaluations) > _MANY
+        many = min(samples, session.expected - session.runner.evaluations) > _COMPILE_FROM
         while left >= max(min(_CENTRES, samples), 1) and session.progressed < until:
             n = self.pace.size(min(_SAMPLES * _CENTRES, left))
             centres = states[rng.choice(len(states), _CENTRES, p=self.solution.weights)]
-            # Fewer draws than centres are around some of them, but have the density of the whole mixture.
+            # Fewer draws than centres are around some of them; their density is that of the whole mixture.
             around = np.repeat(centres, n // _CENTRES, axis=0) if n >= _CENTRES else rng.permutation(centres)[:n]
             drawn = self.kernel.draw(around, rng)
             left -= len(drawn)
@@ -113,18 +118,18 @@ class _Around:
 
 
 def _width(path: Path, states: np.ndarray, blocks: np.ndarray | None) -> np.ndarray:
-    """The scale of the kernel: the spread within a chain, by the median of them; of all states if that is nothing.
+    """The scale of the kernel: the median over chains of the standard deviation, without chains that hardly moved.
 
-    A chain that has hardly moved yet says nothing of a spread: its states are all but the same.
+    If no chain has moved, it is the standard deviation of all states.
     """
     assert blocks is not None
-    spreads = []
+    scales = []
     for block in np.unique(blocks):
         mine = np.sort(states[blocks == block], axis=0)
         different = 1 + (np.diff(mine, axis=0) > 0).sum(axis=0)
-        told = np.where(path.discrete, len(mine) > 2, different >= _DIFFERENT)
-        spreads.append(np.where(told, mine.std(axis=0), np.nan))
-    columns = [column[~np.isnan(column)] for column in np.array(spreads).T]
+        told = np.where(path.discrete, len(mine) > 2, different >= _MIN_VALUES)
+        scales.append(np.where(told, mine.std(axis=0), np.nan))
+    columns = [column[~np.isnan(column)] for column in np.array(scales).T]
     width = np.array([np.median(column) if len(column) else 0.0 for column in columns])
     overall = states.std(axis=0)
     width = _WIDER * np.where(width > 0, width, np.where(overall > 0, overall, 1.0))

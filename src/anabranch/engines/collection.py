@@ -1,20 +1,21 @@
-"""What an engine has drawn so far, and the posterior that it makes.
+"""The draws of an engine, and the estimates by them.
 
-Executions come with weights w_i, and in blocks b that are independent of each other: single draws, chains, or runs of a
-particle filter. With A_bk the weight of block b on path k, n_b what went into the block (draws, runs), and p_k the
+Executions have weights w_i, and belong to blocks b that are independent of each other: single draws, chains, or runs of
+a particle filter. With A_bk the weight of block b on path k, n_b the number of draws or runs in the block, and p_k the
 share of path k in all weight,
 
     Ẑ = Σ A_bk / Σ n_b,        sd(Ẑ)² = B/(B−1) Σ_b (A_b − n_b Ẑ)² / (Σ n_b)²,
                                sd(p_k)² = B/(B−1) Σ_b (A_bk − p_k A_b)² / (Σ A_b)².
 
-All weights count in these sums. The executions themselves are kept up to a number, the light ones with a probability
-in proportion to their weight.
+All weights count in these sums. Of the executions themselves a limited number is kept, the light ones with a
+probability in proportion to their weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -30,20 +31,22 @@ from anabranch.engines.traces import Traces
 __all__ = ["BLOCKS", "Collection"]
 
 BLOCKS = 400
-"""Blocks at most: where there are more draws or runs than that, they are dealt out to so many."""
-_KEPT = 50_000
+"""The number of blocks: more draws or runs than that share them. More blocks estimate errors better."""
 Kept = tuple[Traces, np.ndarray, np.ndarray]
 """Executions with their log weights and blocks."""
-_NOTHING = 40.0
-"""Nats below the largest weight at which an execution is not worth keeping."""
 
 
 class Collection:
     """Weighted executions.
 
-    `weighted` says that the draws are independent, so that the tail of their weights tells whether to trust them;
-    `apart` that the evidence does not come from their weights.
+    With `weighted`, the draws are independent, and have a Pareto k; with `apart`, the evidence does not come from their
+    weights.
     """
+
+    max_kept: ClassVar[int] = 50_000
+    """Executions kept as draws: more take more memory and time in the posterior."""
+    negligible: ClassVar[float] = 40.0
+    """Nats below the largest weight at which an execution is not kept."""
 
     def __init__(self, method: str, seed: int, weighted: bool, apart: bool = False) -> None:
         self.method, self.weighted, self.apart = method, weighted, apart
@@ -59,12 +62,12 @@ class Collection:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether there is something that the evidence can be known from."""
+        """Whether there is an estimate of the evidence."""
         return not self.apart or self._evidence is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no execution with a positive weight was met."""
+        """Whether no execution has a positive weight."""
         return not self.masses
 
     def add(
@@ -75,10 +78,9 @@ class Collection:
         counted: np.ndarray | None = None,
         keep: bool = True,
     ) -> None:
-        """Add executions; those that are not kept count in the weights of the paths alone.
+        """Add executions; without `keep` they count in the weights of the paths alone.
 
-        `counted` are the blocks that were given a draw or a run more, whatever its weight: those of the executions,
-        unless said otherwise.
+        `counted` has the block of each draw or run; by default each execution is one.
         """
         kept = [(traces, log_weights, blocks)] if keep else []
         self.add_all(traces.paths, traces.path, log_weights, blocks, blocks if counted is None else counted, kept)
@@ -92,10 +94,7 @@ class Collection:
         counted: np.ndarray,
         kept: Iterable[Kept] = (),
     ) -> None:
-        """Add executions, of each of which the path is given by its number, and keep some as draws.
-
-        All of it or nothing: an interrupt on the way leaves what was there before.
-        """
+        """Add executions on paths with these numbers, and keep some as draws; after an interrupt all or none."""
         counts, masses = self.counts.copy(), {}
         np.add.at(counts, counted % BLOCKS, 1.0)
         inside = np.flatnonzero((path >= 0) & (log_weights > -np.inf))
@@ -116,23 +115,24 @@ class Collection:
         self._top = top
         self._size = size
         self._kept.extend(taken)
-        if self._size > 2 * _KEPT:
+        if self._size > 2 * self.max_kept:
             self._thin()
 
     def _taken(self, kept: Iterable[Kept]) -> tuple[float, list[Kept]]:
-        """The largest weight, and of executions whose weights are added those that are not too light for draws."""
+        """The largest weight, and those of the executions to keep that are not negligible."""
         top, taken = self._top, []
         for traces, log_weights, blocks in kept:
             inside = np.flatnonzero((traces.path >= 0) & (log_weights > -np.inf))
             if len(inside):
                 top = max(top, float(log_weights[inside].max()))
-                rows = inside[log_weights[inside] > top - _NOTHING]
+                rows = inside[log_weights[inside] > top - self.negligible]
                 taken.append((traces.take(rows), log_weights[rows], blocks[rows] % BLOCKS))
         return top, taken
 
-    def add_evidence(self, log_evidence: np.ndarray, blocks: np.ndarray) -> None:
-        """Add unbiased estimates of Z that do not come from the weights of the executions."""
+    def add_evidence(self, log_evidence: np.ndarray) -> None:
+        """Add independent, unbiased estimates of Z that do not come from the weights of the executions."""
         mass, counts = map(np.copy, self._evidence or (np.full(BLOCKS, -np.inf), np.zeros(BLOCKS)))
+        blocks = int(counts.sum()) + np.arange(len(log_evidence))
         np.logaddexp.at(mass, blocks % BLOCKS, log_evidence)
         np.add.at(counts, blocks % BLOCKS, 1.0)
         self._evidence = mass, counts
@@ -141,10 +141,12 @@ class Collection:
         """Keep each execution with probability min(1, w/c), and those kept with the weight max(w, c)."""
         traces, log_weights, blocks = self._all()
         relative = np.exp(log_weights - log_weights.max())
-        if len(relative) > _KEPT:
-            log_c = brentq(
-                lambda c: np.minimum(1.0, relative / np.exp(c)).sum() - _KEPT, np.log(relative.min()) - 1, 50
-            )
+        if len(relative) > self.max_kept:
+
+            def excess(log_c: float) -> float:
+                return float(np.minimum(1.0, relative / np.exp(log_c)).sum() - self.max_kept)
+
+            log_c = brentq(excess, np.log(relative.min()) - 1, 50)
             rows = np.flatnonzero(self.rng.random(len(relative)) < relative / np.exp(log_c))
             log_weights = np.maximum(log_weights[rows], log_c + log_weights.max())
             traces, blocks = traces.take(rows), blocks[rows]
@@ -154,7 +156,7 @@ class Collection:
         traces, log_weights, blocks = zip(*self._kept, strict=True)
         return Traces.joined(traces), np.concatenate(log_weights), np.concatenate(blocks)
 
-    # What it says -----------------------------------------------------------------------------------------------
+    # Estimates --------------------------------------------------------------------------------------------------
 
     def evidence(self) -> tuple[float, float]:
         """log Ẑ and its standard error."""
@@ -165,7 +167,7 @@ class Collection:
         return _log_mean(logsumexp(list(self.masses.values()), axis=0), self.counts)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """The share of each path in all weight, in the order in which they were met, and its standard error."""
+        """The share of each path in all weight, in the order of their first visits, and its standard error."""
         masses = np.array(list(self.masses.values())).reshape(-1, BLOCKS)[:, self.counts > 0]
         masses = np.exp(masses - logsumexp(masses)) if len(masses) else masses
         weights, size = masses.sum(axis=1), masses.shape[1]
@@ -175,7 +177,7 @@ class Collection:
         return weights, np.sqrt(size / (size - 1) * (deviation**2).sum(axis=1))
 
     def solutions(self, with_evidence: bool) -> tuple[list[Solution], Evidence]:
-        """Each path with its draws, and the evidence, if the weights are those of one."""
+        """Each path with its draws, and the evidence, if the engine estimates it."""
         log_z, log_z_sd = self.evidence()
         weights, sds = self.weights()
         kept = self._all() if self._kept else None
@@ -197,7 +199,7 @@ class Collection:
         if kept is not None and len(rows):
             traces, log_weights, blocks = kept
             points, log_weights, blocks = traces.coordinates(path, rows), log_weights[rows], blocks[rows]
-            # A draw at the very edge of a support has no coordinates.
+            # A draw at the edge of a support has no finite coordinates.
             inside = np.isfinite(points).all(axis=1)
             points, log_weights, blocks = points[inside], log_weights[inside], blocks[inside]
         if not len(points):
@@ -218,7 +220,7 @@ class Collection:
 
 
 def _log_mean(log_mass: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
-    """The log of the mean of what the blocks have, per draw or run, and its standard error."""
+    """The log of the mean weight per draw or run, and its standard error."""
     used = counts > 0
     log_mass, n, size = log_mass[used], counts[used], int(used.sum())
     total = logsumexp(log_mass)

@@ -1,42 +1,39 @@
 """Importance sampling: weighted executions from the prior, or from a guide (paper, section 7, "IS").
 
 With x ~ q and w = γ(x)/q(x), Ẑ is the mean of the weights. From the prior, w is the likelihood. A guide is a program
-over the same names; what it does not draw comes from the prior, whose density then stands on both sides of the ratio.
+over the same names; sites that it does not draw come from the prior, whose density cancels in the ratio.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Restarted, divide
+from anabranch.divide import Constraints, Division, Restarted, divide
 from anabranch.engines.runner import Runner
-from anabranch.engines.sampler import Sampler, Session, recordings_of
+from anabranch.engines.sampler import Session, WeightedSampler, recordings_of
 from anabranch.engines.traces import Traces
 from anabranch.settings import check, function, whole
 
 __all__ = ["GUIDE", "ImportanceSampling"]
 
 GUIDE = function("with the arguments of the program")
-"""What a guide must be."""
-
-_EXPLORING = 0.2
-"""The share of the time after which it is known well enough what the guide is like."""
+"""The rule for the setting `guide`."""
+_GUIDE_SHARE = 0.2
+"""The share of the time for the first executions of a guide."""
 
 
 @dataclass(frozen=True)
-class ImportanceSampling(Sampler):
+class ImportanceSampling(WeightedSampler):
     """Importance sampling from the prior, or from a guide.
 
     Args:
         guide: a program over the names of sites of the model, called with the same arguments; None: the prior.
-        batch: executions at a time.
+        batch: executions at a time: more are faster and take more memory.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -51,9 +48,6 @@ class ImportanceSampling(Sampler):
 
     guide: Callable[..., Any] | None = None
     batch: int = 10_000
-
-    independent: ClassVar[bool] = True
-    weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self, guide=GUIDE.or_none(), batch=whole(1))
@@ -70,7 +64,7 @@ def _from_prior(runner: Runner, n: int) -> tuple[Traces, np.ndarray]:
 
 
 class _Guide(Runner):
-    """Executes a guide, and begins again by itself if that takes another form: nothing was collected of it."""
+    """Executes a guide; if its division begins again, so do the executions, of which none is collected."""
 
     def execute(self, n: int, given: Constraints | None = None) -> Traces:
         try:
@@ -81,11 +75,11 @@ class _Guide(Runner):
 
 
 def guide_of(guide: Callable[..., Any], session: Session) -> Division:
-    """The guide, divided like the program, with the program's arguments."""
+    """The division of the guide, with the arguments of the program."""
     program = session.division.program
     out = divide(guide, program.args, program.kwargs, max_sites=program.max_sites)
-    with session.until(_EXPLORING):
-        out.explore(100, 0)
+    with session.until(_GUIDE_SHARE):
+        out.explore(session.engine.executions, 0)
     for recording in recordings_of(out):
         for observation in recording.observations:
             raise errors.EngineCannotRun(
@@ -98,7 +92,7 @@ def guide_of(guide: Callable[..., Any], session: Session) -> Division:
 
 
 def guided(runner: Runner, guide: Runner, n: int) -> tuple[Traces, np.ndarray]:
-    """Executions of the model with the values that the guide draws, and log γ/q."""
+    """Executions of the program with the values of the guide, and log γ/q."""
     proposed = guide.execute(n)
     traces = runner.execute(n, proposed.given())
     log_q = proposed.log_density

@@ -5,9 +5,9 @@ its own inverse: (x', a') = h(x, a). With γ the density of the program, x' is a
 
     α = min(1, γ(x') q(a' | x') / (γ(x) q(a | x)) · |det ∂(x'_c, a'_c)/∂(x_c, a_c)|),
 
-where c are the continuous numbers, of which h must keep the number. That h is an involution, that x' and a' are traces
-of the program and of the proposal, and that the Jacobians there and back multiply to one, is checked for every move
-that could be accepted (Green, 1995; Cusumano-Towner, Lew and Mansinghka, 2020).
+where c are the continuous numbers; h keeps how many there are. For every move that could be accepted, the engine checks
+that h is an involution, that x' and a' are traces of the program and of the proposal, and that the Jacobians there and
+back multiply to one (Green, 1995; Cusumano-Towner, Lew and Mansinghka, 2020).
 """
 
 from __future__ import annotations
@@ -15,27 +15,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from anabranch.engines.jump import Jump
-from anabranch.engines.markov import CHAINS, Chains, starting_points
+from anabranch.engines.markov import ChainEngine, Chains
 from anabranch.engines.moves import Move
-from anabranch.engines.sampler import Sampler, Session
-from anabranch.engines.single_site import Scales, single_site_step
-from anabranch.settings import check, several, whole
+from anabranch.engines.sampler import Session
+from anabranch.engines.single_site import LocalMoves, single_site_step
+from anabranch.settings import check, several, share, whole
 
 __all__ = ["InvolutiveMH", "Move"]
 
 logger = logging.getLogger("anabranch")
 
-_LOCAL_SHARE = 0.5
-"""Of the random-walk steps, those that are local; the others draw from the prior."""
-
 
 @dataclass(frozen=True)
-class InvolutiveMH(Sampler):
+class InvolutiveMH(ChainEngine):
     """Reversible jump: Metropolis-Hastings with moves between paths that the user writes as involutions.
 
     Args:
@@ -44,6 +40,7 @@ class InvolutiveMH(Sampler):
             fewer steps each.
         warmup: the share of the budget whose states are not kept.
         between: random-walk steps on single sites, as those of `RandomWalkMH`, after each move.
+        local_share: the share of local moves among these; the others draw a site from its prior.
 
     Example:
         >>> import anabranch as ab, jax.numpy as jnp, numpy as np, numpyro.distributions as dist
@@ -71,36 +68,33 @@ class InvolutiveMH(Sampler):
     chains: int = 100
     warmup: float = 0.2
     between: int = 1
-
-    has_evidence: ClassVar[bool] = False
-    saving: ClassVar[str] = ", or use fewer chains"
-    carries_values: ClassVar[bool] = True
+    local_share: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         moves = several(Move, "one or several Move(proposal, involution)")
-        check(self, moves=moves, **CHAINS, between=whole())
+        check(self, moves=moves, between=whole(), local_share=share())
 
     def sample(self, session: Session) -> None:
         runner, rng = session.runner, session.rng
-        number = min(self.chains, max(session.allowed() // 10, 1))
-        state, cost = starting_points(session, number), 1 + self.between
+        state, cost = self.start(session), 1 + self.between
         jumps = [Jump(move, runner) for move in self.moves]
         weights = np.array([move.weight for move in self.moves])
-        chains, scales = Chains(session, state, self.warmup, cost), Scales()
+        chains, local = Chains(session, state, self.warmup, cost), LocalMoves(self.local_share)
         session.at_end.append(lambda: _report(jumps, session))
         while session.goes_on(needs=cost):
-            moved = min(number, session.left // cost)
+            moved = min(len(state), session.left // cost)
             new = jumps[rng.choice(len(jumps), p=weights / weights.sum())].step(state.take(np.arange(moved)), rng)
             if chains.warming_up:
-                scales.learn(new)
+                local.learn(new)
             for _ in range(self.between):
-                new = single_site_step(runner, new, scales, _LOCAL_SHARE, rng)
+                new = single_site_step(runner, new, local, rng)
             state = state.followed_by(new)
             chains.add(state, moved=moved)
 
 
 def _report(jumps: Sequence[Jump], session: Session) -> None:
-    """Tell the log how often each move came about, and the user if one never did."""
+    """Log how often each move was accepted, and tell the user if one never was."""
     for jump in jumps:
         logger.info("move %r: %d of %d accepted", jump.move.name, jump.accepted, jump.tried)
         if jump.tried and not jump.accepted:

@@ -1,8 +1,8 @@
 """The Jacobian of one decision sequence of a move, ∂(x', a')/∂(x, a) over the continuous numbers.
 
-A decision sequence is a recorded graph. It is differentiated by JAX, forwards, and the result is evaluated on the host
-over all rows at once, so that nothing is compiled. Values that a move only hands on, under their own or another name,
-add a row and a column with a single one to the matrix: these are left out, and the rest is as large as what changes.
+A decision sequence is a recorded graph. JAX differentiates it forwards, and NumPy evaluates the derivative over all
+rows at once, so that nothing is compiled. Values that a move only hands on, under their own or another name, add a row
+and a column with a single one to the matrix, and are left out.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from anabranch import errors
-from anabranch.divide import numpy_backend
-from anabranch.divide.graph import Node
-from anabranch.divide.internals import as_input, inside
-from anabranch.divide.packing import Lanes
-from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
+from anabranch.divide import Lanes, Node, Recording, Site, as_input, base_support, evaluate_jaxpr, inside
 from anabranch.engines.joint import Columns, bare
 
 __all__ = ["Branch"]
@@ -29,7 +24,7 @@ __all__ = ["Branch"]
 
 @dataclass(frozen=True)
 class _Space:
-    """The numbers of a continuous site: those of its array, or one fewer in each row of a simplex."""
+    """The numbers of a continuous site that can vary: all of its array, or one fewer in each row of a simplex."""
 
     shape: tuple[int, ...]
     size: int
@@ -75,8 +70,7 @@ class Branch:
     def jacobian(self, onto: Branch, point: Columns, rows: np.ndarray) -> np.ndarray:
         """∂(x', a')/∂(x, a) over the continuous numbers, for each of the rows, up to the order of rows and columns.
 
-        `onto` is the sequence that the image takes on its way back, whose inputs are our outputs. What is only handed
-        on adds ones to the diagonal, and is left out.
+        `onto` is the decision sequence of the way back, whose inputs are our outputs.
         """
         key = tuple(onto.spaces.items())
         if key not in self._derivatives:
@@ -88,7 +82,7 @@ class Branch:
         for site in self.recording.sites:
             values = point.values[site.name, site.shape][rows]
             arrays.append(values.astype(np.int64) if site.discrete else values)
-        [matrix] = numpy_backend.evaluate_jaxpr(derivative, arrays)
+        [matrix] = evaluate_jaxpr(derivative, arrays)
         return np.broadcast_to(matrix, (len(rows), *matrix.shape[1:]))
 
     def _derivative(self, onto: Branch) -> Any:
@@ -117,7 +111,7 @@ class Branch:
             return jax.make_jaxpr(jacobian)(*types)
 
     def _that_change(self, onto: Branch) -> tuple[list[Site], list[tuple[Any, _Space]]]:
-        """The continuous sites, and the outputs, without those outputs that are one of the sites as it was."""
+        """The continuous sites and the outputs, without those that are only handed on."""
         sources: dict[Node, Site] = {s.outputs[0]: s for s in self.recording.sites if not s.discrete}
         targets = []
         for name, space in onto.spaces.items():
@@ -135,7 +129,7 @@ class Branch:
         if not space.is_known:
             raise errors.EngineCannotRun(
                 f"the move {self.move!r} changes the values of a site whose numbers cannot vary by themselves, "
-                "so that their Jacobian has no meaning",
+                "so that the Jacobian is not defined",
                 site=bare(name),
                 remedy="Hand the site on as it is, or write it in the program as a function of numbers that can vary",
             )

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from anabranch.divide.batch import Constraints
+from anabranch.divide import Constraints
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["TRACE", "Columns", "bare", "lacking", "of_trace", "replaced"]
 
 TRACE = "trace: "
-"""Stands before the names of the model's sites, so that an auxiliary variable may have the name of one."""
+"""The prefix of the model's sites, so that an auxiliary variable may have the name of a site."""
 
 
 def of_trace(name: str) -> bool:
@@ -57,7 +57,7 @@ class Columns:
         return out
 
     def given(self, *, redraw_outside: bool = False) -> Constraints:
-        """To execute a program with these values."""
+        """The constraints of an execution with these values."""
         return Constraints(self.values, self.present, redraw_outside=redraw_outside)
 
     def largest(self) -> np.ndarray:
@@ -70,7 +70,7 @@ class Columns:
 
 
 def replaced(given: Columns, met: Columns | Traces) -> np.ndarray:
-    """The rows in which a value was not taken as it was given, because it is outside the support."""
+    """The rows in which a given value is outside the support, so that another was drawn instead."""
     out = np.zeros(given.n, bool)
     for key in given.values.keys() & met.values.keys():
         differs = (given.values[key] != met.values[key]).reshape(given.n, -1).any(axis=1)

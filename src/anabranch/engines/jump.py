@@ -1,8 +1,8 @@
 """One step of reversible jump, for a population of executions.
 
-The move is applied, the program executed with x', and the move applied once more, from there: this gives γ(x'),
-q(a' | x') and h(h(x, a)), which must be (x, a). What is outside a support has no density, and is refused; everything
-else that does not fit is a fault of the move, and an error that names it.
+The move is applied, the program executed with x', and the move applied once more from there, which gives γ(x'),
+q(a' | x') and h(h(x, a)), which must be (x, a). Values outside a support have no density, and the move is refused; any
+other mismatch is an error that names the move.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Path
-from anabranch.divide.batch import Constraints
-from anabranch.divide.tree import Arrival
+from anabranch.divide import Arrival, Constraints, Path
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
 from anabranch.engines.markov import accepted
-from anabranch.engines.moves import Kernel, Move
+from anabranch.engines.moves import Move, PathMove
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["Jump"]
 
 _TOLERANCE = 1e-6
-"""Relative difference of two numbers that should be the same."""
+"""Relative difference up to which two numbers count as the same."""
 _ROUNDING = 1e3 * np.finfo(float).eps
-"""Relative error of a number after the few steps that compute it."""
+"""Relative rounding error of a number that a move computes."""
 
 
 @dataclass
@@ -40,7 +38,7 @@ class _Application:
         log_q: log q(a | x).
         image: (x', a') = h(x, a).
         branches: the decision sequences of the move.
-        branch: the number of the one that each row took; -1 for rows that were left out.
+        branch: the number of the decision sequence of each row; -1 for rows without one.
     """
 
     point: Columns
@@ -50,7 +48,7 @@ class _Application:
     branch: np.ndarray
 
     def add(self, branch: Branch, arrival: Arrival) -> None:
-        """Rows that took one decision sequence."""
+        """Add the rows of one decision sequence."""
         members = arrival.batch.members
         self.branch[members] = len(self.branches)
         self.branches.append(branch)
@@ -64,15 +62,15 @@ class _Application:
 
 
 class Jump:
-    """A move, with what is known of it on each path; `step` applies it to a population."""
+    """A move, with its programs on each path; `step` applies it to a population."""
 
     def __init__(self, move: Move, runner: Runner) -> None:
         self.move, self.runner = move, runner
         self.tried = self.accepted = 0
-        self._kernels: dict[Any, Kernel] = {}
+        self._by_path: dict[Any, PathMove] = {}
 
     def step(self, state: Traces, rng: np.random.Generator) -> Traces:
-        """One step of each chain: the executions after it."""
+        """The executions after one step of each chain."""
         n = len(state)
         there = self._apply(state, Columns.of(state).given(), np.ones(n, bool), rng)
         given = there.image.part(trace=True)
@@ -90,45 +88,36 @@ class Jump:
         return state.replaced(taken, new)
 
     def _apply(self, traces: Traces, given: Constraints, wanted: np.ndarray, rng: np.random.Generator) -> _Application:
-        """The move from some of the traces; auxiliary variables that are not given are drawn."""
+        """Apply the move to the wanted traces; auxiliary variables that are not given are drawn."""
         n = len(traces)
         out = _Application(Columns.of(traces), np.zeros(n), Columns(n), [], np.full(n, -1))
         for path, rows in traces.by_path():
             rows = rows[wanted[rows]]
             if len(rows):
-                # Each path with a seed of its own: with one for all, chains on two paths would have the same draws.
-                for branch, arrival in self._kernel(path).send(given, rows, int(rng.integers(2**62))):
+                # Each path has its own seed: with one for all, chains on two paths would have the same draws.
+                for branch, arrival in self._on(path).send(given, rows, int(rng.integers(2**62))):
                     out.add(branch, arrival)
         return out
 
-    def _kernel(self, path: Path) -> Kernel:
-        if path.signature not in self._kernels:
-            self._kernels[path.signature] = Kernel(self.move, path, self.runner.program)
-        return self._kernels[path.signature]
+    def _on(self, path: Path) -> PathMove:
+        if path.signature not in self._by_path:
+            self._by_path[path.signature] = PathMove(self.move, path, self.runner.program)
+        return self._by_path[path.signature]
 
     # Whether (x', a') is a trace of the program and of the proposal -----------------------------------------------
 
     def _has_the_trace(self, state: Traces, new: Traces, given: Columns) -> np.ndarray:
-        """The rows in which the program was executed with x', and not with something possible in its place."""
+        """The rows in which the program was executed with x', of which no value was drawn instead."""
         for path, rows in new.by_path():
             for site in path.sites:
                 if site.discrete:
                     self._check_whole((site.name, site.shape), given, rows)
         possible = (new.path >= 0) & ~replaced(given, new)
-        for key, row in lacking(new, given, possible):
-            raise self._error(
-                f"leads from the path ({_path(state, row)}) to ({_path(new, row)}), and returns no value of the shape "
-                f"{key[1]} for it",
-                key,
-                "Return a trace with every site that the program meets",
-            )
-        for key, row in lacking(given, new, possible):
-            raise self._error(
-                f"leads from the path ({_path(state, row)}) to ({_path(new, row)}), which has no such site of the "
-                f"shape {key[1]}",
-                key,
-                "Return a trace with only the sites that the program meets",
-            )
+        fault, remedy = "leads from the path ({}) to ({}), ", "Return a trace with {} that the program meets"
+        missing = fault + "and returns no value of the shape {} for it"
+        extra = fault + "which has no such site of the shape {}"
+        self._check_same(new, given, possible, missing, remedy.format("every site"), state, new)
+        self._check_same(given, new, possible, extra, remedy.format("only the sites"), state, new)
         return possible
 
     def _has_the_draws(self, new: Traces, there: _Application, back: _Application, possible: np.ndarray) -> np.ndarray:
@@ -139,21 +128,24 @@ class Jump:
                 if site.discrete and not of_trace(site.name):
                     self._check_whole((site.name, site.shape), given, np.flatnonzero(back.branch == number))
         possible = possible & ~replaced(given, drawn)
-        for key, row in lacking(drawn, given, possible):
-            raise self._error(
-                f"cannot be undone from the path ({_path(new, row)}): its proposal draws the auxiliary variable there, "
-                f"of the shape {key[1]}, and the involution returns no value for it",
-                key,
-                "Return every auxiliary variable that the proposal draws given the new trace",
-            )
-        for key, row in lacking(given, drawn, possible):
-            raise self._error(
-                f"cannot be undone from the path ({_path(new, row)}): the involution returns the auxiliary variable, "
-                f"of the shape {key[1]}, and the proposal does not draw it there",
-                key,
-                "Return only the auxiliary variables that the proposal draws given the new trace",
-            )
+        fault, drawn_there = "cannot be undone from the path ({}): ", "auxiliary variables drawn given the new trace"
+        missing = (
+            "its proposal draws the auxiliary variable there, of the shape {}, and the involution returns no value"
+        )
+        self._check_same(drawn, given, possible, f"{fault}{missing} for it", f"Return all {drawn_there}", new)
+        extra = (
+            "the involution returns the auxiliary variable, of the shape {}, and the proposal does not draw it there"
+        )
+        self._check_same(given, drawn, possible, f"{fault}{extra}", f"Return only {drawn_there}", new)
         return possible
+
+    def _check_same(
+        self, one: Columns | Traces, other: Columns | Traces, rows: np.ndarray, fault: str, remedy: str, *traces: Traces
+    ) -> None:
+        """Refuse values that one has and the other has not; the fault names the paths of the traces, and the shape."""
+        for key, row in lacking(one, other, rows):
+            what = fault.format(*(_path(each, row) for each in traces), key[1])
+            raise errors.EngineCannotRun(f"the move {self.move.name!r} {what}", site=bare(key[0]), remedy=remedy)
 
     def _check_whole(self, key: Key, given: Columns, rows: np.ndarray) -> None:
         if key not in given.values:
@@ -161,13 +153,17 @@ class Jump:
         values = given.values[key][rows][given.present[key][rows]]
         broken = values != np.round(values)
         if broken.any():
-            raise self._error(f"gives it the value {values[broken][0]:g}, and it is discrete", key, "Return an integer")
+            raise errors.EngineCannotRun(
+                f"the move {self.move.name!r} gives it the value {values[broken][0]:g}, and it is discrete",
+                site=bare(key[0]),
+                remedy="Return an integer",
+            )
 
     # Whether h is an involution ------------------------------------------------------------------------------------
 
     @np.errstate(all="ignore")  # at the edge of a support, slopes are infinite
     def _log_jacobian(self, state: Traces, there: _Application, back: _Application, rows: np.ndarray) -> np.ndarray:
-        """log |det ∂h| in the rows, once all is checked that can be."""
+        """log |det ∂h| in the rows, after all checks of the involution."""
         log_there, log_back, amplified = np.zeros((3, len(state)))
         pairs = np.stack([there.branch, back.branch], axis=1)
         for pair in np.unique(pairs[rows], axis=0):
@@ -178,9 +174,9 @@ class Jump:
             backwards = goal.jacobian(start, back.point, members)
             log_back[members] = _log_det(backwards)
             amplified[members] = np.abs(backwards).sum(axis=2).max(axis=1, initial=0.0)
-        # What the way back makes of the rounding of the values that it starts from.
+        # The way back amplifies the rounding of the values that it starts from.
         rounding = _ROUNDING * amplified * back.point.largest()
-        # Where all digits are lost, as at the edge of a support, and the image has no volume, the move is refused.
+        # The move is refused where all digits are lost, as at the edge of a support, and the Jacobian is zero.
         checked = rows[(log_there[rows] != -np.inf) | np.isfinite(rounding[rows])]
         self._check_return(state, there.point, back.image, checked, np.nan_to_num(rounding, posinf=np.inf))
         self._check_product(state, log_there + log_back, checked[~(rounding[checked] >= _TOLERANCE)])
@@ -227,9 +223,6 @@ class Jump:
             site=bare(key[0]),
             remedy="Applied twice, it must give back the trace and the auxiliary variables that it was given",
         )
-
-    def _error(self, what: str, key: Key, remedy: str) -> errors.EngineCannotRun:
-        return errors.EngineCannotRun(f"the move {self.move.name!r} {what}", site=bare(key[0]), remedy=remedy)
 
 
 def _path(traces: Traces, row: int) -> str:

@@ -1,73 +1,78 @@
-"""What the engines that run Markov chains have in common: where chains start, what is kept of them, how they agree."""
+"""What the engines that run Markov chains have in common: starting points, kept states, and convergence."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from anabranch import errors
 from anabranch.conquer.chains import chain_ess, split_r_hat
-from anabranch.engines.sampler import Session
+from anabranch.engines.sampler import Sampler, Session
 from anabranch.engines.traces import Traces
-from anabranch.settings import share, whole
+from anabranch.settings import check, share, whole
 
-__all__ = ["CHAINS", "Chains", "Walked", "accepted", "starting_points"]
-
-_ATTEMPTS = 50
-_KEPT = 40_000
-_NOTED = 4_000
-"""Visits of chains that are remembered, at most."""
+__all__ = ["ChainEngine", "ChainSteps", "Chains", "accepted"]
 
 
-CHAINS = {"chains": whole(1), "warmup": share(one=False)}
-"""What the number of chains must be, and the share of the budget that warms them up."""
+class ChainEngine(Sampler):
+    """An engine that runs Markov chains on executions, side by side."""
 
+    chains: int
+    warmup: float
 
-def starting_points(session: Session, n: int) -> Traces:
-    """Executions from the prior, all of positive density."""
-    traces, tried = session.runner.execute(n), n
-    for _ in range(_ATTEMPTS):
-        missing = traces.log_density == -np.inf
-        size = min(n, session.limits.budget - session.runner.evaluations)
-        if not missing.any() or size < 1:
-            break
-        more = session.runner.execute(size)
-        tried += size
-        found = np.flatnonzero(more.log_density > -np.inf)
-        rows = np.flatnonzero(missing)[: len(found)]
-        index = np.zeros(n, int)
-        index[rows] = found[: len(rows)]
-        chosen = np.zeros(n, bool)
-        chosen[rows] = True
-        traces = traces.replaced(chosen, more.take(index))
-    possible = np.flatnonzero(traces.log_density > -np.inf)
-    if not len(possible):
-        raise errors.EngineCannotRun(
-            f"none of {tried:,} executions from the prior can have produced the data, so that "
-            f"{type(session.engine).__name__} has nowhere to start",
-            remedy="Use ab.DCC(), the default, which climbs from outside; or check the data against the program",
-        )
-    return traces.take(np.where(traces.log_density > -np.inf, np.arange(n), np.resize(possible, n)))
+    has_evidence: ClassVar[bool] = False
+    carries_values: ClassVar[bool] = True
+    saving: ClassVar[str] = ", or use fewer chains"
+    max_attempts: ClassVar[int] = 50
+    """How often chains without a starting point draw from the prior again: more attempts find rarer ones."""
+    min_steps: ClassVar[int] = 10
+    """Steps of each chain that the budget should allow for: more steps leave fewer chains."""
+
+    def __post_init__(self) -> None:
+        check(self, chains=whole(1), warmup=share(one=False))
+
+    def start(self, session: Session) -> Traces:
+        """Executions from the prior, all of positive density, one per chain: fewer chains if the budget is small."""
+        n = min(self.chains, max(session.allowed() // self.min_steps, 1))
+        traces, tried = session.runner.execute(n), n
+        for _ in range(self.max_attempts):
+            missing = np.flatnonzero(traces.log_density == -np.inf)
+            size = min(n, session.limits.budget - session.runner.evaluations)
+            if not len(missing) or size < 1:
+                break
+            more = session.runner.execute(size)
+            tried += size
+            found = np.flatnonzero(more.log_density > -np.inf)
+            traces = traces.with_rows(missing[: len(found)], more.take(found[: len(missing)]))
+        possible = np.flatnonzero(traces.log_density > -np.inf)
+        if not len(possible):
+            raise errors.EngineCannotRun(
+                f"none of {tried:,} executions from the prior can have produced the data, so that "
+                f"{type(self).__name__} has nowhere to start",
+                remedy="Use ab.DCC(), the default, which climbs from outside; or check the data against the program",
+            )
+        return traces.take(np.where(traces.log_density > -np.inf, np.arange(n), np.resize(possible, n)))
 
 
 def accepted(log_ratio: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Metropolis and Hastings' choice; a ratio that is not a number is refused."""
+    """Which proposals Metropolis-Hastings accepts; none whose log ratio is NaN."""
     return np.log(rng.random(len(log_ratio))) < log_ratio
 
 
 @dataclass
-class Walked:
-    """Where chains were after each of some steps.
+class ChainSteps:
+    """The states of chains after each of some steps.
 
     Attributes:
         first: the number of the first step.
-        every: of how many steps the executions of one are kept.
-        moving: (chains,), those that are to make these steps.
+        every: the executions of one in so many steps are kept.
+        moving: (chains,), the chains that make these steps.
         path: (steps, chains), a number among the runner's paths; -1 where the step was not made.
         log_density: (steps, chains).
-        clock: (chains,), the steps that each has made.
+        clock: (chains,), the steps that each chain has made.
         kept: executions, each with the numbers of their steps and of their chains.
         points: the same as points of a path, by its number.
     """
@@ -84,8 +89,8 @@ class Walked:
     )
 
     @classmethod
-    def begun(cls, steps: int, moving: np.ndarray, every: int, first: int = 0) -> Walked:
-        """Steps that none has made yet, of some of the chains."""
+    def begun(cls, steps: int, moving: np.ndarray, every: int, first: int = 0) -> ChainSteps:
+        """Steps that no chain has made yet."""
         n = len(moving)
         return cls(first, every, moving, np.full((steps, n), -1), np.full((steps, n), -np.inf), np.zeros(n, int))
 
@@ -95,33 +100,35 @@ class Walked:
 
     @property
     def on_the_way(self) -> np.ndarray:
-        """The chains that have steps to make."""
+        """The chains that have steps left to make."""
         return self.moving & (self.clock < self.steps)
 
     @property
     def whole(self) -> int:
-        """Steps that all chains have made that were to: a limit may have ended others, of some chains alone.
-
-        Those that were quick are ahead then. What they did is left out, for it would count for too much.
-        """
+        """Steps that all moving chains have made; further steps, before a limit, of some chains alone do not count."""
         return int(self.clock[self.moving].min(initial=self.steps))
 
     def note(self, at: np.ndarray, chains: np.ndarray, path: np.ndarray | int, log_density: np.ndarray) -> np.ndarray:
-        """Where chains were after some steps; of these, which are to be kept."""
+        """Record the states of chains after some steps; returns which of them to keep."""
         self.path[at, chains], self.log_density[at, chains] = path, log_density
         return (self.first + at) % self.every == 0
 
 
 class Chains:
-    """Keeps the states of chains, each a block of its own, once the warm-up is over.
+    """Keeps the states of chains, each chain a block of its own, once the warm-up is over.
 
-    `start_counts` says that where the chains start is a draw, if a rough one, where they could make no step.
+    With `start_counts`, the starting points count as draws if the chains could make no step.
     """
+
+    max_kept: ClassVar[int] = 40_000
+    """States kept as draws; more take more memory. It is below what a `Collection` keeps, which thins at random."""
+    max_history: ClassVar[int] = 4_000
+    """Visits of paths that the history of the run records; more show more detail and take more memory."""
 
     def __init__(self, session: Session, start: Traces, warmup: float, cost: int, start_counts: bool = False) -> None:
         self.session, self.warmup, self.number = session, warmup, len(start)
         states = session.expected / max(cost, 1)
-        self.every = max(1, int(np.ceil(states * (1 - warmup) / _KEPT)))
+        self.every = max(1, int(np.ceil(states * (1 - warmup) / self.max_kept)))
         self.steps = self.made = 0
         self.last: tuple[Traces, np.ndarray] | None = (start, np.arange(self.number)) if start_counts else None
         self.log_densities: list[np.ndarray] = []
@@ -133,41 +140,40 @@ class Chains:
         return self.session.progressed < self.warmup
 
     def add(self, state: Traces, blocks: np.ndarray | None = None, moved: int | None = None) -> None:
-        """The chains after a step, which are kept once the warm-up is over.
+        """Add the chains after a step. Chains that depend on each other share a block.
 
-        Chains that depend on each other are in one block; otherwise each is one of its own. `moved` is how many of
-        them have made the step, where the budget was not enough for all: the first ones.
+        `moved` is how many of them, the first ones, made the step, where the budget was too small for all.
         """
         blocks = np.arange(self.number) if blocks is None else blocks
         self.last = state, blocks
         if not self.warming_up:
             self._keep(state, blocks, self.number if moved is None else moved)
 
-    def add_walk(self, walked: Walked, state: Traces) -> None:
-        """Many steps at once, after which the chains are in this state."""
-        whole = walked.whole
+    def add_steps(self, chain_steps: ChainSteps, state: Traces) -> None:
+        """Add many steps, after which the chains are in this state."""
+        whole = chain_steps.whole
         if not whole:
             return
-        self._note(walked, state)
+        self._note(chain_steps, state)
         if self.warming_up:
             self.last = state, np.arange(self.number)
             return
-        made, chains = np.nonzero(walked.path[:whole] >= 0)
+        made, chains = np.nonzero(chain_steps.path[:whole] >= 0)
         kept = []
-        for traces, at, of_chains in walked.kept:
+        for traces, at, of_chains in chain_steps.kept:
             rows = np.flatnonzero(at < whole)
             kept.append((traces.take(rows), np.zeros(len(rows)), of_chains[rows]))
         nothing = np.zeros(len(chains))
-        self.session.collection.add_all(state.paths, walked.path[made, chains], nothing, chains, chains, kept)
-        if walked.moving.all():
-            self.log_densities.extend(walked.log_density[:whole])
+        self.session.collection.add_all(state.paths, chain_steps.path[made, chains], nothing, chains, chains, kept)
+        if chain_steps.moving.all():
+            self.log_densities.extend(chain_steps.log_density[:whole])
         self.steps += whole
 
-    def _note(self, walked: Walked, state: Traces) -> None:
-        """Remember where the chains were after some of the steps, and when one was on a path for the first time."""
-        every = max(1, self.session.limits.budget // _NOTED)
-        before = self.session.runner.evaluations - int(walked.clock.sum())
-        path = walked.path[: walked.whole]
+    def _note(self, chain_steps: ChainSteps, state: Traces) -> None:
+        """Record in the history which paths chains were on, and when a path was visited first."""
+        every = max(1, self.session.limits.budget // self.max_history)
+        before = self.session.runner.evaluations - int(chain_steps.clock.sum())
+        path = chain_steps.path[: chain_steps.whole]
         regular = (self.made + np.arange(len(path))) % every == 0
         noted = (regular[:, None] | self._first_visits(path)) & (path >= 0)
         for step, chain in np.argwhere(noted).tolist():
@@ -176,7 +182,7 @@ class Chains:
         self.made += len(path)
 
     def _first_visits(self, paths: np.ndarray) -> np.ndarray:
-        """Of the path of each chain after each step, those on which none was before."""
+        """Which chains after which steps were the first to visit their path."""
         numbers, first = np.unique(paths, return_index=True)
         out = np.zeros(paths.shape, bool)
         out.flat[first[[number not in self._visited for number in numbers]]] = True
@@ -192,7 +198,7 @@ class Chains:
         self.steps += 1
 
     def _finish(self) -> None:
-        """What the chains say of themselves, by their log density."""
+        """Compute R-hat and the effective sample size of the chains from their log density."""
         if not self.steps:
             if self.last is not None:
                 self.session.notes.append("The run ended before the warm-up did. Give it more budget or time.")

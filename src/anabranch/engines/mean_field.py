@@ -1,61 +1,61 @@
-"""A guide that is made by itself, and grows with the sites that executions meet.
+"""A mean-field guide made automatically, which grows with the sites that executions meet.
 
-The sites are independent of each other, q(x) = Π_s q_s(x_s), and there is a factor for each site by its name and shape:
+The sites are independent of each other, q(x) = Π_s q_s(x_s), with a factor for each site by its name and shape:
 
     continuous      u ~ Normal(m, s²) for each of the unconstrained coordinates u, and x = T(u) in the support that the
                     site has in this execution, so that q_s(x) = Normal(u; m, s²) / |dx/du|
-    discrete        probabilities of the values that are known, restricted to those that are possible in this execution;
-                    known are all values where they are few, else those that were met
+    discrete        probabilities of a table of values, restricted to those that are possible in this execution; the
+                    table has all values where they are few, else those that were met
 
-A site that has no factor is drawn from the prior. It gets one, fitted to those draws, once there are enough of them. A
-discrete site whose numbers bind each other (a multinomial), or that has too many values, stays with the prior.
+A site without a factor is drawn from the prior. It gets a factor, fitted to those draws, once there are enough of them.
+A discrete site whose numbers constrain each other (a multinomial), or with too many values, stays with the prior.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions
-from anabranch.divide.graph import Node, with_batch_axis
-from anabranch.divide.recording import Site
-from anabranch.divide.site_transforms import coordinates_of, log_jacobian, placed, possible_values
-from anabranch.divide.support import values_of
-from anabranch.divide.terms import base_support
+from anabranch.divide import (
+    Constraints,
+    Executions,
+    Node,
+    Site,
+    base_support,
+    site_transforms,
+    values_of,
+    with_batch_axis,
+)
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
-from anabranch.engines.variational import Adam, bounded, centred, spread
+from anabranch.engines.variational import MIN_BATCH, Adam, bounded, centred, gradient_scale
 
-__all__ = ["Categories", "MeanField", "Met", "Normals", "Population"]
+__all__ = ["Categories", "MeanField", "Normals", "Population", "SiteDraws"]
 
-ENOUGH = 10
-"""Draws from the prior that a factor starts from, and executions that a step needs."""
-_FEW, _MANY = 50, 200
-"""How many values of a discrete site are all in its factor, met or not; and how many there are in a factor at most."""
-_UNSEEN = 0.5
-"""What a value that was not met counts as."""
-_KEPT = 1_000
-"""Sites of which it is remembered which values they can have."""
+_FEW_VALUES, _MAX_VALUES = 50, 200
+"""The size up to which a table has all values of a discrete site, met or not, and the largest size of a table."""
+_PSEUDOCOUNT = 0.5
+"""Added to the count of each value: a larger one explores values that were not met."""
+_MAX_CACHED = 1_000
+"""Sites whose possible values are cached."""
 
 Kind = tuple[str, tuple[int, ...], bool, tuple[int, ...]]
-"""A site as the guide knows it, `Site.space`."""
+"""What tells the sites of a guide apart, `Site.space`."""
 
 
 @dataclass(frozen=True)
-class Met:
-    """A site in executions that met it, those of one decision sequence.
+class SiteDraws:
+    """The draws of one site in some executions.
 
     Attributes:
-        rows: their numbers.
-        coordinates: of a continuous site the unconstrained coordinates, of a discrete one the values.
-        log_prior: its log density by the program.
+        rows: the numbers of the executions.
+        coordinates: the unconstrained coordinates of a continuous site, the values of a discrete one.
+        log_prior: the log prior density of the draws.
         log_jacobian: log |dx/du| of a continuous site, else zero.
-        possible: of a discrete site with a factor, which of the factor's values it can have (n or 1, v, *shape).
+        possible: of a discrete site with a factor, which values of its table it can have (n or 1, v, *shape).
     """
 
     rows: np.ndarray
@@ -64,41 +64,40 @@ class Met:
     log_jacobian: np.ndarray
     possible: np.ndarray | None = None
 
-    def take(self, index: np.ndarray) -> Met:
+    def take(self, index: np.ndarray) -> SiteDraws:
         """Some of the executions."""
         possible = self.possible if self.possible is None or len(self.possible) == 1 else self.possible[index]
-        return Met(self.rows[index], self.coordinates[index], self.log_prior[index], self.log_jacobian[index], possible)
+        rows, coordinates, log_prior, log_jacobian = (column[index] for column in self._columns)
+        return SiteDraws(rows, coordinates, log_prior, log_jacobian, possible)
 
+    @property
+    def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        return self.rows, self.coordinates, self.log_prior, self.log_jacobian
 
-class Factor(Protocol):
-    """The distribution of one site."""
+    @property
+    def are_finite(self) -> np.ndarray:
+        """Which draws have finite coordinates."""
+        return np.isfinite(self.coordinates.reshape(len(self.rows), -1)).all(axis=1)
 
-    adam: Adam
-
-    def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """What the draws of n executions are made from."""
-
-    def draw(self, site: Site, parameters: list[np.ndarray], noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The value of each execution, and whether it has one."""
-
-    def possible(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray | None:
-        """Which of the values that it knows the site can have, if there are such."""
-
-    def log_density(self, met: Met) -> np.ndarray:
-        """log q_s of each execution."""
-
-    def gradient(self, met: Met, signal: np.ndarray) -> np.ndarray:
-        """Σ_i signal_i ∇ log q_s(x_i), in the units in which `move` takes its steps."""
-
-    def move(self, step: np.ndarray) -> None:
-        """Change the parameters."""
-
-    def learn(self, draws: np.ndarray) -> None:
-        """Take in what draws from the prior show."""
+    @classmethod
+    def joined(cls, parts: Sequence[SiteDraws]) -> list[SiteDraws]:
+        """The same, with parts of the same possible values joined: few large parts are faster to compute with."""
+        groups: dict[bytes | None, list[SiteDraws]] = {}
+        for part in parts:
+            shared = part.possible if part.possible is not None and len(part.possible) == 1 else None
+            groups.setdefault(None if shared is None else shared.tobytes(), []).append(part)
+        out = []
+        for group in groups.values():
+            possible = group[0].possible
+            if possible is not None and len(possible) > 1:
+                possible = np.concatenate([part.possible for part in group if part.possible is not None])
+            rows, coordinates, *logs = map(np.concatenate, zip(*(part._columns for part in group), strict=True))
+            out.append(cls(rows, coordinates, logs[0], logs[1], possible))
+        return out
 
 
 class Normals:
-    """Independent normal distributions of the coordinates; they start with the median and the spread of the draws.
+    """Independent normal distributions of the coordinates, which start with quantiles of the prior draws.
 
     Steps of the mean are in units of s, those of s are in its logarithm, so that no step depends on the scale of the
     coordinates. In these units ∇ log q = (z, z² − 1) with z = (u − m)/s.
@@ -110,38 +109,43 @@ class Normals:
         self.adam = Adam((2, *self.mean.shape))
 
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Standard random numbers that `draw` transforms, for n executions."""
         return rng.standard_normal((n, *self.mean.shape))
 
     def draw(self, site: Site, parameters: list[np.ndarray], noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The value of each execution, and whether it has one."""
         coordinates = self.mean + np.exp(self.log_scale) * noise
-        return placed(site, parameters, coordinates), np.ones(len(noise), bool)
+        return site_transforms.placed(site, parameters, coordinates), np.ones(len(noise), bool)
 
     def possible(self, site: Site, parameters: list[np.ndarray]) -> None:
-        return None
+        """Which values of its table the site can have: there is no table."""
 
-    def log_density(self, met: Met) -> np.ndarray:
-        with np.errstate(invalid="ignore"):  # the very edge of a support has infinite coordinates
+    def log_density(self, met: SiteDraws) -> np.ndarray:
+        """log q_s of each execution."""
+        with np.errstate(invalid="ignore"):  # coordinates are infinite at the edge of a support
             terms = -0.5 * self._standard(met) ** 2 - self.log_scale - 0.5 * np.log(2 * np.pi)
             total = terms.reshape(len(terms), -1).sum(axis=1) - met.log_jacobian
         return np.where(np.isnan(total), -np.inf, total)
 
-    def gradient(self, met: Met, signal: np.ndarray) -> np.ndarray:
+    def gradient(self, met: SiteDraws, signal: np.ndarray) -> np.ndarray:
+        """Σ_i signal_i ∇ log q_s(x_i), in the units of the steps of `move`."""
         z = self._standard(met)
         return np.stack([np.tensordot(signal, z, 1), np.tensordot(signal, z**2 - 1, 1)])
 
     def move(self, step: np.ndarray) -> None:
+        """Change the parameters."""
         self.mean = self.mean + np.exp(self.log_scale) * step[0]
         self.log_scale = self.log_scale + step[1]
 
     def learn(self, draws: np.ndarray) -> None:
-        pass
+        """Add the values of draws from the prior: there is no table."""
 
-    def _standard(self, met: Met) -> np.ndarray:
+    def _standard(self, met: SiteDraws) -> np.ndarray:
         return (met.coordinates - self.mean) * np.exp(-self.log_scale)
 
 
 class Categories:
-    """Probabilities of known values, for each number of the site; they start with the shares of the draws.
+    """Probabilities of a table of values, for each number of the site, which start with the shares of prior draws.
 
     `values` (v,) are in order, and `logits` (v, *shape) the parameters. With P the possible values of an execution,
     q(x) = exp(logit_x) / Σ_{v in P} exp(logit_v), and ∇ log q = 1[x = v] − q(v).
@@ -149,7 +153,7 @@ class Categories:
 
     def __init__(self, draws: np.ndarray, values: Sequence[int] = ()) -> None:
         self.values = np.union1d(values, np.unique(draws)).astype(np.int64)
-        self.logits = np.log(_counts(draws, self.values) + _UNSEEN)
+        self.logits = np.log(_counts(draws, self.values) + _PSEUDOCOUNT)
         self.adam = Adam(self.logits.shape)
         self._constant: dict[Site, np.ndarray] = {}
 
@@ -166,20 +170,21 @@ class Categories:
 
     def possible(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         if not _is_constant(site):
-            return possible_values(site, parameters, self.values)
+            return site_transforms.possible_values(site, parameters, self.values)
         if site not in self._constant:
-            if len(self._constant) >= _KEPT:
+            if len(self._constant) >= _MAX_CACHED:
                 self._constant.clear()
-            self._constant[site] = possible_values(site, [with_batch_axis(x) for x in site.inputs], self.values)
+            constants = [with_batch_axis(x) for x in site.inputs]
+            self._constant[site] = site_transforms.possible_values(site, constants, self.values)
         return self._constant[site]
 
-    def log_density(self, met: Met) -> np.ndarray:
+    def log_density(self, met: SiteDraws) -> np.ndarray:
         place, known = self._places(met)
         terms = np.take_along_axis(self._log_probabilities(met.possible), place[:, None], axis=1)[:, 0]
         total = np.where(known, terms, -np.inf).reshape(len(place), -1).sum(axis=1)
         return np.where(_is_any(met.possible), total, met.log_prior)
 
-    def gradient(self, met: Met, signal: np.ndarray) -> np.ndarray:
+    def gradient(self, met: SiteDraws, signal: np.ndarray) -> np.ndarray:
         signal = np.where(_is_any(met.possible), signal, 0.0)
         place, known = self._places(met)
         each = signal.reshape(-1, *[1] * (known.ndim - 1)) * known
@@ -192,10 +197,10 @@ class Categories:
         self.logits = self.logits + step
 
     def learn(self, draws: np.ndarray) -> None:
-        new = np.setdiff1d(draws, self.values)[: max(_MANY - len(self.values), 0)].astype(np.int64)
+        new = np.setdiff1d(draws, self.values)[: max(_MAX_VALUES - len(self.values), 0)].astype(np.int64)
         if not len(new):
             return
-        share = (_counts(draws, new) + _UNSEEN) / (len(draws) + 1)
+        share = (_counts(draws, new) + _PSEUDOCOUNT) / (len(draws) + 1)
         logits = logsumexp(self.logits, axis=0, keepdims=True) + np.log(share)
         places = np.searchsorted(self.values, new)
         self.values = np.insert(self.values, places, new)
@@ -205,22 +210,22 @@ class Categories:
         self._constant.clear()
 
     def _log_probabilities(self, possible: np.ndarray | None) -> np.ndarray:
-        """log q(v) of each value (n or 1, v, *shape); not a number where none is possible."""
+        """log q(v) of each value (n or 1, v, *shape); NaN where none is possible."""
         assert possible is not None
         logits = np.where(possible, self.logits, -np.inf)
-        # In place of SciPy's logsumexp, which takes ten times as long for a few numbers.
+        # SciPy's logsumexp takes ten times as long for a few numbers.
         with np.errstate(invalid="ignore", divide="ignore"):
             logits = logits - logits.max(axis=1, keepdims=True)
             return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
-    def _places(self, met: Met) -> tuple[np.ndarray, np.ndarray]:
-        """For each number its place among the values, and whether it is one of them."""
+    def _places(self, met: SiteDraws) -> tuple[np.ndarray, np.ndarray]:
+        """The place of each number in the table, and whether it is in the table."""
         place = np.minimum(np.searchsorted(self.values, met.coordinates), len(self.values) - 1)
         return place, self.values[place] == met.coordinates
 
 
 def _counts(draws: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """How often each number of a site had each of the values (v, *shape)."""
+    """How often each number of a site has each of the values (v, *shape)."""
     return np.stack([(draws == value).sum(axis=0) for value in values])
 
 
@@ -230,15 +235,16 @@ def _is_any(possible: np.ndarray | None) -> np.ndarray:
     return np.all(possible.any(axis=1).reshape(len(possible), -1), axis=1)
 
 
+Factor = Normals | Categories
+"""The distribution of one site."""
+
+
 @dataclass(frozen=True)
 class Population:
-    """Executions of which some, those `guided`, are from the guide, and the others from the prior.
-
-    `log_guide` is log q of each, from wherever it is.
-    """
+    """Executions, those `guided` from the guide and the others from the prior; `log_guide` is log q of each."""
 
     traces: Traces
-    sites: dict[Kind, list[Met]]
+    sites: dict[Kind, list[SiteDraws]]
     guided: np.ndarray
     log_guide: np.ndarray
 
@@ -253,9 +259,11 @@ class MeanField:
     # Executions -------------------------------------------------------------------------------------------------
 
     def execute(self, runner: Runner, n: int, from_prior: float, rng: np.random.Generator) -> Population:
-        """Execute the program n times, each with probability `from_prior` from the prior, else from the guide."""
+        """Execute the program n times, from the prior with probability `from_prior`, else from the guide."""
         guided = rng.random(n) >= from_prior
-        proposals = {kind[:2]: _Proposal(kind, factor, factor.noise(n, rng)) for kind, factor in self.factors.items()}
+        proposals = {
+            kind[:2]: _FactorDraws(kind, factor, factor.noise(n, rng)) for kind, factor in self.factors.items()
+        }
         arrivals = runner.send(n, Constraints(present=dict.fromkeys(proposals, guided), proposals=proposals))
         traces = runner.traces(arrivals, n)
         sites, log_guide = self._sites(arrivals, traces), np.zeros(n)
@@ -265,26 +273,26 @@ class MeanField:
                 log_guide[met.rows] += met.log_prior if factor is None else factor.log_density(met)
         return Population(traces, sites, guided, log_guide)
 
-    def _sites(self, arrivals: Sequence[Executions], traces: Traces) -> dict[Kind, list[Met]]:
-        """Every site that the executions met."""
-        sites: dict[Kind, list[Met]] = {}
+    def _sites(self, arrivals: Sequence[Executions], traces: Traces) -> dict[Kind, list[SiteDraws]]:
+        """The draws of every site of the executions."""
+        sites: dict[Kind, list[SiteDraws]] = {}
         for executions in arrivals:
             if executions.path is not None:
                 for site in executions.arrival.recording.sites:
                     sites.setdefault(site.space, []).append(self._met(executions, site, traces))
-        return {kind: _joined(parts) for kind, parts in sites.items()}
+        return {kind: SiteDraws.joined(parts) for kind, parts in sites.items()}
 
-    def _met(self, executions: Executions, site: Site, traces: Traces) -> Met:
+    def _met(self, executions: Executions, site: Site, traces: Traces) -> SiteDraws:
         rows, factor = executions.members, self.factors.get(site.space)
         values, log_prior = (column[site.name, site.shape][rows] for column in (traces.values, traces.log_probs))
         constant = site.discrete and _is_constant(site)
         parameters = [] if constant else executions.arrival.parameters(site.name)[1]
         if site.discrete:
             possible = None if factor is None else factor.possible(site, parameters)
-            return Met(rows, values.astype(np.int64), log_prior, np.zeros(len(rows)), possible)
+            return SiteDraws(rows, values.astype(np.int64), log_prior, np.zeros(len(rows)), possible)
         with np.errstate(all="ignore"):
-            coordinates = coordinates_of(site, parameters, values)
-            return Met(rows, coordinates, log_prior, log_jacobian(site, parameters, values))
+            coordinates = site_transforms.coordinates_of(site, parameters, values)
+            return SiteDraws(rows, coordinates, log_prior, site_transforms.log_jacobian(site, parameters, values))
 
     # Fitting ----------------------------------------------------------------------------------------------------
 
@@ -297,11 +305,11 @@ class MeanField:
         reward = bounded(f[guided])
         if reward is None:
             return
-        f[guided], scale = reward, guided.sum() * spread(reward)
+        f[guided], scale = reward, guided.sum() * gradient_scale(reward)
         for kind, factor in self.factors.items():
-            parts = [met.take(guided[met.rows] & _are_finite(met)) for met in population.sites.get(kind, ())]
+            parts = [met.take(guided[met.rows] & met.are_finite) for met in population.sites.get(kind, ())]
             rows = np.concatenate([met.rows for met in parts]) if parts else np.zeros(0, int)
-            if len(rows) < ENOUGH:
+            if len(rows) < MIN_BATCH:
                 continue
             signal = np.zeros(len(f))
             signal[rows] = centred(f[rows]) / scale
@@ -309,55 +317,33 @@ class MeanField:
             factor.move(rate * factor.adam.step(np.asarray(gradient)))
 
     def learn(self, population: Population, runner: Runner) -> None:
-        """Take in what the draws from the prior show: values, and sites that are new."""
+        """Add values and factors of sites that draws from the prior have met."""
         for kind, parts in population.sites.items():
             if runner.site(kind[:2]).space != kind:
-                continue  # a site of another kind had this name and shape before
+                continue  # an earlier site with this name and shape is of another kind
             factor = self.factors.get(kind)
-            drawn = [met.take(_are_finite(met) & (~population.guided[met.rows] | (factor is None))) for met in parts]
+            drawn = [met.take(met.are_finite & (~population.guided[met.rows] | (factor is None))) for met in parts]
             draws = np.concatenate([met.coordinates for met in drawn])
             if factor is not None:
                 factor.learn(draws)
                 continue
             waiting = self._waiting.setdefault(kind, [])
             waiting.append(draws)
-            if sum(map(len, waiting)) >= ENOUGH:
+            if sum(map(len, waiting)) >= MIN_BATCH:
                 self._start(kind, runner.site(kind[:2]), np.concatenate(self._waiting.pop(kind)))
 
     def _start(self, kind: Kind, site: Site, draws: np.ndarray) -> None:
         if not site.discrete:
             self.factors[kind] = Normals(draws)
-        elif _is_number_by_number(site) and len(np.unique(draws)) <= _MANY:
+        elif _is_number_by_number(site) and len(np.unique(draws)) <= _MAX_VALUES:
             ranges = [r or () for r in values_of(site)]
-            few = all(len(r) <= _FEW for r in ranges)
+            few = all(len(r) <= _FEW_VALUES for r in ranges)
             self.factors[kind] = Categories(draws, sorted(set().union(*ranges)) if few else ())
 
 
-def _joined(parts: list[Met]) -> list[Met]:
-    """The same with those in one that have the same possible values: it is quicker to compute with few."""
-    groups: dict[bytes | None, list[Met]] = {}
-    for met in parts:
-        possible = met.possible if met.possible is None or len(met.possible) == 1 else None
-        groups.setdefault(None if possible is None else possible.tobytes(), []).append(met)
-    return [_concatenated(group) for group in groups.values()]
-
-
-def _concatenated(parts: list[Met]) -> Met:
-    possible = parts[0].possible
-    if possible is not None and len(possible) > 1:
-        possible = np.concatenate([met.possible for met in parts if met.possible is not None])
-    return Met(
-        np.concatenate([met.rows for met in parts]),
-        np.concatenate([met.coordinates for met in parts]),
-        np.concatenate([met.log_prior for met in parts]),
-        np.concatenate([met.log_jacobian for met in parts]),
-        possible,
-    )
-
-
 @dataclass(frozen=True)
-class _Proposal:
-    """The draws of a factor, where an execution comes to a site of its kind."""
+class _FactorDraws:
+    """Proposes the draws of a factor to executions that meet a site of its kind."""
 
     kind: Kind
     factor: Factor
@@ -372,14 +358,10 @@ class _Proposal:
 
 
 def _is_constant(site: Site) -> bool:
-    """Whether the distribution of the site does not depend on anything random."""
+    """Whether the distribution of the site depends on no random value."""
     return not any(isinstance(x, Node) for x in site.inputs)
 
 
-def _are_finite(met: Met) -> np.ndarray:
-    return np.isfinite(met.coordinates.reshape(len(met.rows), -1)).all(axis=1)
-
-
 def _is_number_by_number(site: Site) -> bool:
-    """Whether the numbers of a discrete site do not bind each other, as the counts of a multinomial do."""
+    """Whether the numbers of a discrete site do not constrain each other, as the counts of a multinomial do."""
     return bool(base_support(site.distribution.support).event_dim == 0)

@@ -1,12 +1,12 @@
-"""A move of the user's, as a program of its own that is divided like any other.
+"""A user's move as a program, which is divided like any other.
 
 On one path of the model, with sites x, a move is the program
 
     a ~ q(· | x),        (x', a') = h(x, a),
 
-whose inputs are the sites of the path and whose sites are the auxiliary variables a. All executions of a population
-that are on the path go through its tree of decisions together, and run its Python once per decision sequence. Within
-one, h is a recorded graph, and its derivative follows from that.
+whose inputs are the sites of the path and whose sites are the auxiliary variables a. All executions on the path go
+through its tree of decisions together, so that its Python runs once per decision sequence. Within one, h is a recorded
+graph, which JAX differentiates.
 """
 
 from __future__ import annotations
@@ -26,36 +26,29 @@ from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import Path
-from anabranch.divide.batch import Batch, Constraints
-from anabranch.divide.decision_node import DecisionNode
-from anabranch.divide.recorder import LeavesJax
-from anabranch.divide.recording import Program, Site
-from anabranch.divide.source_location import user_frame, where
-from anabranch.divide.terms import base_support
-from anabranch.divide.tree import Arrival, Tree
+from anabranch.divide import Arrival, Batch, Constraints, Path, Program, Site, Tree, base_support, user_location
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
 from anabranch.settings import check, function, instance, positive
 
-__all__ = ["Kernel", "Move"]
+__all__ = ["Move", "PathMove"]
 
 _WHOLE = constraints.integer_greater_than(-(2**53))
 
 
 @dataclass(frozen=True, repr=False)
 class Move:
-    """A move of reversible jump: auxiliary variables given the trace, and an involution of both together.
+    """A move of reversible jump: auxiliary variables given the trace, and an involution of both.
 
     Args:
-        proposal: a program that draws auxiliary variables, called with the trace, a dictionary of the value of every
-            site of the execution. Sites that the path fixes are plain integers, all others values of JAX.
+        proposal: a program that draws auxiliary variables, called with the trace, a dictionary of the values of all
+            sites. Sites that the path fixes are plain integers, all others values of JAX.
         involution: a function of the trace and of the auxiliary variables, two dictionaries, that returns the new ones.
-            Applied twice, it must give back what it was given.
-        name: what messages call it; the name of the involution unless said otherwise.
-        weight: how often the move is tried, compared with the others.
+            Applied twice, it must return its arguments.
+        name: the name in messages; by default that of the involution.
+        weight: how often the move is tried, relative to the others.
 
-    A function that takes more arguments is called with those of the program, too.
+    A function that takes more arguments is also called with those of the program.
     """
 
     proposal: Callable[..., Any]
@@ -72,19 +65,20 @@ class Move:
         return f"Move({self.name!r})" if self.weight == 1 else f"Move({self.name!r}, weight={self.weight:g})"
 
 
-class Kernel:
+class PathMove:
     """A move from one path of the model."""
 
     def __init__(self, move: Move, path: Path, program: Program) -> None:
         self.move, self.path = move, path
         function = _as_program(move, path)
-        # There are auxiliary variables to come on top of the path's own.
+        # The sites of the path come on top of the auxiliary variables.
         sites = program.max_sites + len(path.sites)
-        self.tree = _StrictTree(Program(function, program.args, program.kwargs, max_sites=sites), move.name)
-        self._branches: dict[DecisionNode, Branch] = {}
+        program = Program(function, program.args, program.kwargs, max_sites=sites)
+        self.tree = Tree(program, on_end=lambda node: None, on_departure=self._refuse)
+        self._branches: dict[Any, Branch] = {}
 
     def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Arrival]]:
-        """Apply the move to some rows, with values for the path's sites, and for any auxiliary variables."""
+        """Apply the move to some rows, with values of the path's sites and of any auxiliary variables."""
         try:
             arrivals = self.tree.advance([(self.tree.root, Batch(seed, given, rows))])
         except Exception as error:
@@ -102,18 +96,10 @@ class Kernel:
             self._branches[arrival.fork] = Branch(arrival.recording, self.move.name)
         return self._branches[arrival.fork]
 
-
-class _StrictTree(Tree):
-    """A tree of a program that may not leave JAX: what is computed outside has no derivative."""
-
-    def __init__(self, program: Program, move: str) -> None:
-        super().__init__(program, on_end=lambda fork: None)
-        self.move = move
-
-    def _say_why_interpreted(self, left: LeavesJax) -> None:
+    def _refuse(self, what: str, where: str) -> None:
         raise errors.EngineCannotRun(
-            f"the move {self.move!r} uses a real number outside JAX ({left.what}), where it has no derivative",
-            where=left.where,
+            f"the move {self.move.name!r} uses a real number outside JAX ({what}), where it has no derivative",
+            where=where,
             remedy="Write it with jax.numpy",
         ) from None
 
@@ -122,7 +108,7 @@ class _StrictTree(Tree):
 
 
 def _as_program(move: Move, path: Path) -> Callable[..., dict[str, Any]]:
-    # Wrapped, so that auxiliary variables without a name are called as in a program of their own.
+    # Wrapped, so that auxiliary variables without a name are numbered as in the proposal alone.
     @functools.wraps(move.proposal)
     def kernel(*args: Any, **kwargs: Any) -> dict[str, Any]:
         trace = {site.name: _declared(site) for site in path.recording.sites}
@@ -136,17 +122,17 @@ def _as_program(move: Move, path: Path) -> Callable[..., dict[str, Any]]:
                 f"auxiliary variables; got {type(result).__name__}"
             )
         new = {TRACE + name: value for name, value in result[0].items()} | dict(result[1])
-        # A value that is handed on stays the very same node of the graph.
+        # A value that is only handed on stays the same node of the graph.
         return {name: value if isinstance(value, jax.Array) else jnp.asarray(value) for name, value in new.items()}
 
     return kernel
 
 
 def _declared(site: Site) -> Any:
-    """A site of the model inside the move's program: its value where the path fixes it, else an input."""
+    """A site of the model in the program of a move: its value where the path fixes it, else an input."""
     if site.fixed is not None:
         return int(site.fixed) if site.fixed.ndim == 0 else site.fixed.copy()
-    # The support of single numbers may be random; whether the value is in it is for the model to say.
+    # The support of single numbers may be random; the model checks whether the value is in it.
     base = base_support(site.distribution.support)
     support = _WHOLE if site.discrete else base if base.event_dim else constraints.real
     flat = dist.ImproperUniform(support, (), site.shape, validate_args=False)
@@ -154,7 +140,7 @@ def _declared(site: Site) -> Any:
 
 
 class _Drawn(Messenger):
-    """Collects what a proposal draws."""
+    """Collects the values that a proposal draws."""
 
     def __init__(self, move: Move) -> None:
         super().__init__()
@@ -169,14 +155,14 @@ class _Drawn(Messenger):
                 f"the proposal of the move {self.move.name!r} may only draw, from distributions with a density; it has "
                 f"{'an observation or a factor' if msg['is_observed'] else 'a Delta'}",
                 site=msg["name"],
-                where=where(user_frame()),
-                remedy="Leave the observation to the program, and compute what is certain",
+                where=user_location(),
+                remedy="Leave the observation to the program, and compute a certain value without sampling",
             )
         self.values[msg["name"]] = msg["value"]
 
 
 def _called(function: Callable[..., Any], own: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
-    """Call with the program's arguments, too, if the function asks for more than its own."""
+    """Call a function, with the arguments of the program as well if it takes more than its own."""
     try:
         inspect.signature(function).bind(*own)
     except TypeError:

@@ -1,10 +1,11 @@
 """Particle MCMC: Markov chains whose proposals are particle filters (Andrieu, Doucet and Holenstein, 2010).
 
-- `PIMH`, particle independent Metropolis-Hastings: a filter's choice replaces the state with probability Ẑ'/Ẑ.
-- `ParticleGibbs`: a filter in which the state survives gives the next one (paper, section 7, "PG").
-- `IPMCMC`, interacting particle MCMC: some filters of a pool are conditional, and exchange their part with the free
-  ones by their evidence (Rainforth et al., 2016; paper, section 7, "IPMCMC").
-- `PMMH`, particle marginal Metropolis-Hastings: parameters move by themselves, weighed by a filter over the rest.
+- `PIMH`, particle independent Metropolis-Hastings: a particle of a new filter replaces the state with probability
+  min(1, Ẑ'/Ẑ).
+- `ParticleGibbs`: the next state is a particle of a filter in which the state survives (paper, section 7, "PG").
+- `IPMCMC`, interacting particle MCMC: the conditional filters of a pool exchange their places with the free ones by
+  their evidence (Rainforth et al., 2016; paper, section 7, "IPMCMC").
+- `PMMH`, particle marginal Metropolis-Hastings: the parameters move, with a filter over all other sites.
 
 All run several chains side by side, in one population of particles.
 """
@@ -12,35 +13,28 @@ All run several chains side by side, in one population of particles.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division
-from anabranch.divide.batch import Constraints
-from anabranch.engines.markov import CHAINS, Chains, accepted
-from anabranch.engines.particles import Filter, Swept, check_observations, picked
+from anabranch.divide import Constraints, Division
+from anabranch.engines.markov import ChainEngine, Chains, accepted
+from anabranch.engines.particle_filter import Filter, Swept, check_observations
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.runner import Runner
-from anabranch.engines.sampler import Sampler, Session, recordings_of
-from anabranch.engines.single_site import Scales, log_acceptance, propose
+from anabranch.engines.sampler import Session, recordings_of
+from anabranch.engines.single_site import LocalMoves, log_acceptance, propose
 from anabranch.engines.traces import Traces
 from anabranch.settings import check, flag, names, share, whole
 
 __all__ = ["IPMCMC", "PIMH", "PMMH", "ParticleGibbs"]
 
-_ATTEMPTS = 20
-_STEPS, _STEPS_IN_TIME = 2, 10
-"""Steps of each chain that a budget, and a time, should allow for: in a time, one on the way at the end is lost."""
-_CHAINS = 4
-"""Chains that should remain where there is not enough for all: errors come from how they differ."""
-
 
 @dataclass(frozen=True)
-class _ParticleChains(Sampler):
+class _ParticleChains(ChainEngine):
     """What the four have in common."""
 
     particles: int = 100
@@ -49,13 +43,18 @@ class _ParticleChains(Sampler):
     threshold: float = 0.5
     warmup: float = 0.2
 
-    has_evidence: ClassVar[bool] = False
+    carries_values: ClassVar[bool] = False
     evidence_apart: ClassVar[bool] = True
     sequential: ClassVar[bool] = True
     saving: ClassVar[str] = ", or use fewer particles or chains"
+    max_attempts: ClassVar[int] = 20
+    min_steps: ClassVar[int] = 2
+    min_chains: ClassVar[int] = 4
+    """Chains that a small budget leaves: fewer have more particles each, but errors come from how chains differ."""
 
     def __post_init__(self) -> None:
-        check(self, particles=whole(2), **CHAINS, **SCHEME)
+        super().__post_init__()
+        check(self, particles=whole(2), **SCHEME)
 
     def check(self, division: Division) -> None:
         check_observations(type(self).__name__, division)
@@ -65,26 +64,24 @@ class _ParticleChains(Sampler):
         return Filter(self.particles, self.resampling, self.threshold)
 
     def cost(self, session: Session) -> int:
-        """Executions of one chain in a step, at most."""
+        """The largest number of executions of one chain in a step."""
         return self.particles
 
     @property
     def first_cost(self) -> int:
-        """Executions of one chain before its first step, if no filter has to be run again."""
+        """Executions of one chain before its first step, if no filter is run again."""
         return self.particles
 
     def afforded(self, session: Session) -> Self:
         """The same with fewer chains, and then fewer particles, where the budget or the time is small."""
 
-        def trial(n: int) -> Swept:
-            return replace(self.filter, particles=n).sweep(session.runner, 1, session.rng)
-
         def total(engine: _ParticleChains, chains: int = 1) -> int:
             return chains * (engine.first_cost + steps * engine.cost(session))
 
-        steps = _STEPS if session.limits.seconds is None else _STEPS_IN_TIME
-        allowed = session.allowed(trial)
-        chains = min(self.chains, max(allowed // total(self), _CHAINS))
+        # Under a limit on the time the last step may be lost, so that there should be more of them.
+        steps = self.min_steps if session.limits.seconds is None else 5 * self.min_steps
+        allowed = self.filter.allowed(session)
+        chains = min(self.chains, max(allowed // total(self), self.min_chains))
         particles = max(min(self.particles, self.particles * allowed // total(self, chains)), 2)
         engine = replace(self, particles=particles)
         return replace(engine, chains=max(min(chains, allowed // total(engine)), 1))
@@ -96,43 +93,45 @@ class _ParticleChains(Sampler):
 
     @abstractmethod
     def run_chains(self, session: Session) -> None:
-        """Run the chains, for which there is enough of everything to start."""
+        """Run the chains; the budget allows for their start."""
+
+    def advance(
+        self, session: Session, state: Traces, step: Callable[[Traces], Traces], states_per_chain: int = 1
+    ) -> None:
+        """Advance the chains step by step until the session ends; at the end of the budget, the first of them alone."""
+        cost, blocks = self.cost(session), np.repeat(np.arange(self.chains), states_per_chain)
+        chains = Chains(session, state, self.warmup, cost // states_per_chain, start_counts=True)
+        while session.goes_on(needs=cost):
+            moved = max(min(self.chains, session.left // cost), 1) * states_per_chain
+            state = state.followed_by(step(state.take(np.arange(moved))))
+            chains.add(state, blocks, moved)
 
     def first(self, session: Session, filters: int, given: Constraints | None = None) -> tuple[np.ndarray, Traces]:
-        """log Ẑ of filters, and one particle of each; tried again for those in which no particle has any weight.
+        """log Ẑ of filters, and one particle of each. Filters in which no particle has any weight are run again.
 
-        These are no fair filters any more: their evidence is where chains start, and does not count.
+        Therefore these Ẑ are biased, and do not count in the evidence.
         """
         swept = self.filter.sweep(session.runner, filters, session.rng, given)
-        log_z, state, attempts = swept.log_evidence, swept.traces.take(picked(swept, session.rng)), 1
-        most = min(_ATTEMPTS, 1 + session.left // (filters * self.particles))
-        while (lost := log_z == -np.inf).any() and attempts < most:
+        log_z, state, attempts = swept.log_evidence, swept.picked(session.rng), 1
+        max_attempts = min(self.max_attempts, 1 + session.left // (filters * self.particles))
+        while (lost := log_z == -np.inf).any() and attempts < max_attempts:
             again = self.filter.sweep(session.runner, filters, session.rng, given)
-            state = state.replaced(lost, again.traces.take(picked(again, session.rng)))
+            state = state.replaced(lost, again.picked(session.rng))
             log_z = np.where(lost, again.log_evidence, log_z)
             attempts += 1
         if lost.all():
             raise errors.EngineCannotRun(
-                f"of the particles of {attempts * filters:,} filters of {self.particles} each none could have produced "
-                "the data",
+                f"no particle of {attempts * filters:,} filters of {self.particles} can have produced the data",
                 remedy="Give it more particles, or use ab.DCC(), the default",
             )
-        # A chain that found no place to start joins another.
+        # A chain without a starting point starts where another does.
         place = np.where(lost, np.resize(np.flatnonzero(~lost), filters), np.arange(filters))
         return log_z[place], state.take(place)
-
-    def kept(self, session: Session, state: Traces) -> Chains:
-        """What is kept of the chains, which start from here."""
-        return Chains(session, state, self.warmup, self.cost(session), start_counts=True)
-
-    def movable(self, session: Session, cost: int) -> int:
-        """How many of the chains can make a step with what is left of the budget."""
-        return max(min(self.chains, session.left // cost), 1)
 
 
 @dataclass(frozen=True)
 class PIMH(_ParticleChains):
-    """Particle independent Metropolis-Hastings. Its filters are independent, and give the evidence.
+    """Particle independent Metropolis-Hastings. Its filters are independent and estimate the evidence.
 
     Args:
         particles: of a filter.
@@ -152,25 +151,22 @@ class PIMH(_ParticleChains):
     has_evidence: ClassVar[bool] = True
 
     def run_chains(self, session: Session) -> None:
+        def step(state: Traces) -> Traces:
+            n = len(state)
+            new, log_z[:n], swept = self.step(session.runner, state, log_z[:n], session.rng)
+            session.collection.add_evidence(swept.log_evidence)
+            return new
+
         log_z, state = self.first(session, self.chains)
-        chains, cost, runs = self.kept(session, state), self.cost(session), 0
-        while session.goes_on(needs=cost):
-            moved = self.movable(session, cost)
-            new, log_z[:moved], swept = self.step(
-                session.runner, state.take(np.arange(moved)), log_z[:moved], session.rng
-            )
-            state = state.followed_by(new)
-            session.collection.add_evidence(swept.log_evidence, runs + np.arange(moved))
-            runs += moved
-            chains.add(state, moved=moved)
+        self.advance(session, state, step)
 
     def step(
         self, runner: Runner, state: Traces, log_z: np.ndarray, rng: np.random.Generator
     ) -> tuple[Traces, np.ndarray, Swept]:
-        """One step of each chain: the executions after it with log Ẑ of their filters, and the filters proposed."""
+        """The executions after one step of each chain, with log Ẑ of their filters, and the filters proposed."""
         swept = self.filter.sweep(runner, len(state), rng)
         moved = accepted(swept.log_evidence - log_z, rng)
-        state = state.replaced(moved, swept.traces.take(picked(swept, rng)))
+        state = state.replaced(moved, swept.picked(rng))
         return state, np.where(moved, swept.log_evidence, log_z), swept
 
 
@@ -179,13 +175,10 @@ class ParticleGibbs(_ParticleChains):
     """Particle Gibbs: iterated conditional SMC.
 
     Args:
-        particles: of a filter, the state among them.
-        chains: that run side by side; errors come from how they differ.
+        particles, chains, threshold, warmup: as for `PIMH`.
         resampling: of the first filter; a conditional one resamples by the multinomial scheme.
-        threshold: the effective share of the particles below which they are resampled; 1: always.
-        warmup: the share of the budget whose states are not kept.
-        ancestor_sampling: whether the state may take another particle's past, which lets the beginning of a long
-            execution move; it costs an execution of each particle for each resampling.
+        ancestor_sampling: whether the state may take the past of another particle, so that the beginning of a long
+            execution can change; it costs an execution of each particle for each resampling.
 
     Example:
         >>> import anabranch as ab
@@ -204,40 +197,33 @@ class ParticleGibbs(_ParticleChains):
 
     def run_chains(self, session: Session) -> None:
         _, state = self.first(session, self.chains)
-        chains, cost = self.kept(session, state), self.cost(session)
-        while session.goes_on(needs=cost):
-            moved = self.movable(session, cost)
-            state = state.followed_by(self.step(session.runner, state.take(np.arange(moved)), session.rng))
-            chains.add(state, moved=moved)
+        self.advance(session, state, lambda state: self.step(session.runner, state, session.rng))
 
     def cost(self, session: Session) -> int:
         if not self.ancestor_sampling:
             return self.particles
-        # Once more after each observation but the last, if all are resampled.
+        # Each resampling costs an execution of each particle; the last observation has none.
         observations = [len(recording.observations) for recording in recordings_of(session.division)]
         return self.particles * max(observations, default=1)
 
     def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
-        """One step of each chain: the executions after it."""
+        """The executions after one step of each chain."""
         conditional = replace(self.filter, ancestor_sampling=self.ancestor_sampling)
-        swept = conditional.conditional_sweep(runner, state, rng)
-        return swept.traces.take(picked(swept, rng))
+        return conditional.conditional_sweep(runner, state, rng).picked(rng)
 
 
 @dataclass(frozen=True)
 class IPMCMC(_ParticleChains):
-    """Interacting particle MCMC: pools of filters, some conditional, which exchange their parts by their evidence.
+    """Interacting particle MCMC: in pools of filters, conditional and free ones exchange places by their evidence.
 
     Args:
-        particles: of a filter.
+        particles, threshold, warmup: as for `PIMH`.
         chains: pools that run side by side; errors come from how they differ.
         resampling: of the free filters; a conditional one resamples by the multinomial scheme.
-        threshold: the effective share of the particles below which they are resampled; 1: always.
-        warmup: the share of the budget whose states are not kept.
         nodes: filters of a pool.
         conditional: how many of them are conditional.
 
-    The free filters give the evidence.
+    The free filters estimate the evidence.
 
     Example:
         >>> import anabranch as ab
@@ -268,33 +254,28 @@ class IPMCMC(_ParticleChains):
         return self.particles * self.conditional
 
     def run_chains(self, session: Session) -> None:
-        free, led, cost = self.nodes - self.conditional, self.conditional, self.cost(session)
-        _, state = self.first(session, self.chains * led)
-        chains = Chains(session, state, self.warmup, cost // led, start_counts=True)
-        pool, runs = np.repeat(np.arange(self.chains), led), 0
-        while session.goes_on(needs=cost):
-            moved = self.movable(session, cost)
-            new, log_z = self.step(session.runner, state.take(np.arange(moved * led)), session.rng)
-            state = state.followed_by(new)
-            session.collection.add_evidence(log_z.ravel(), runs + np.arange(moved * free))
-            runs += moved * free
-            chains.add(state, pool, moved * led)
+        def step(state: Traces) -> Traces:
+            new, log_z = self.step(session.runner, state, session.rng)
+            session.collection.add_evidence(log_z.ravel())
+            return new
+
+        _, state = self.first(session, self.chains * self.conditional)
+        self.advance(session, state, step, self.conditional)
 
     def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> tuple[Traces, np.ndarray]:
-        """One step of each pool: the executions of its conditional filters after it, and log Ẑ of the free ones."""
+        """The executions of the conditional filters after one step of each pool, and log Ẑ of the free filters."""
         pools, nodes, led = len(state) // self.conditional, self.nodes, self.conditional
         place = np.tile(np.arange(nodes), pools)
-        # A free filter has no reference; that of another stands in for it and is not used.
+        # A free filter has no reference; it is given that of another, which it does not use.
         reference = np.repeat(np.arange(pools), nodes) * led + np.where(place < led, place, 0)
         swept = self.filter.conditional_sweep(runner, state.take(reference), rng, place < led)
         log_z = swept.log_evidence.reshape(pools, nodes)
         chosen = _exchanged(log_z, led, rng)[:, :led].ravel()
-        return swept.traces.take(picked(swept, rng)[chosen]), log_z[:, led:]
+        return swept.traces.take(swept.picked_rows(rng)[chosen]), log_z[:, led:]
 
 
 def _exchanged(log_z: np.ndarray, led: int, rng: np.random.Generator) -> np.ndarray:
-    """For each place of each pool the filter that takes it: in turn, a conditional place is given to its own filter or
-    to one of those that have no such place, in proportion to Ẑ."""
+    """The filter that takes each place of each pool: its own, or in a conditional place a free one, by their Ẑ."""
     pools, nodes = log_z.shape
     order = np.tile(np.arange(nodes), (pools, 1))
     rows = np.arange(pools)
@@ -308,14 +289,10 @@ def _exchanged(log_z: np.ndarray, led: int, rng: np.random.Generator) -> np.ndar
 
 @dataclass(frozen=True)
 class PMMH(_ParticleChains):
-    """Particle marginal Metropolis-Hastings: parameters move one at a time, by a filter over everything else.
+    """Particle marginal Metropolis-Hastings: parameters move one at a time, with a filter over all other sites.
 
     Args:
-        particles: of a filter.
-        chains: that run side by side; errors come from how they differ.
-        resampling: "multinomial", "stratified" or "systematic".
-        threshold: the effective share of the particles below which they are resampled; 1: always.
-        warmup: the share of the budget whose states are not kept.
+        particles, chains, resampling, threshold, warmup: as for `PIMH`.
         parameters: names of the sites that are parameters, which must not depend on the others; by default those that
             come before the first observation.
         local_share: the share of moves that are local; the others draw a parameter from its prior.
@@ -347,12 +324,11 @@ class PMMH(_ParticleChains):
     def check(self, division: Division) -> None:
         super().check(division)
         names = {name for path in division for name in path.addresses}
-        for name in self.parameters or ():
-            if name not in names:
-                raise errors.EngineCannotRun(
-                    f"PMMH is to move {name!r}, which is no site of {division.program.name}",
-                    remedy=f"Its sites are: {', '.join(sorted(names)[:20])}",
-                )
+        for name in (each for each in self.parameters or () if each not in names):
+            raise errors.EngineCannotRun(
+                f"PMMH is to move {name!r}, which is no site of {division.program.name}",
+                remedy=f"Its sites are: {', '.join(sorted(names)[:20])}",
+            )
 
     def cost(self, session: Session) -> int:
         return self.particles + 1
@@ -362,40 +338,36 @@ class PMMH(_ParticleChains):
         return 2 * self.particles
 
     def run_chains(self, session: Session) -> None:
+        def step(state: Traces) -> Traces:
+            n = len(state)
+            if session.progressed < self.warmup:
+                local.learn(state)
+            new, log_z[:n] = self.step(session.runner, state, log_z[:n], local, session.rng)
+            return new
+
+        local = LocalMoves(self.local_share)
         _, state = self.first(session, self.chains)
         log_z, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
-        chains, scales, cost = self.kept(session, state), Scales(), self.cost(session)
-        while session.goes_on(needs=cost):
-            if chains.warming_up:
-                scales.learn(state)
-            moved = self.movable(session, cost)
-            new, log_z[:moved] = self.step(
-                session.runner, state.take(np.arange(moved)), log_z[:moved], scales, session.rng
-            )
-            state = state.followed_by(new)
-            chains.add(state, moved=moved)
+        self.advance(session, state, step)
 
     def step(
-        self, runner: Runner, state: Traces, log_z: np.ndarray, scales: Scales, rng: np.random.Generator
+        self, runner: Runner, state: Traces, log_z: np.ndarray, local: LocalMoves, rng: np.random.Generator
     ) -> tuple[Traces, np.ndarray]:
-        """One step of each chain: the executions after it, with log Ẑ given their parameters."""
+        """The executions after one step of each chain, with log Ẑ given their parameters."""
         now = replace(self._marginal(state), log_likelihood=log_z)
-        proposal = propose(now, runner, scales, self.local_share, rng)
+        proposal = propose(runner, now, local, rng)
         arrivals = runner.send(len(state), proposal.given)
         new = self._marginal(runner.traces(arrivals, len(state)))
         swept = self.filter.sweep(runner, len(state), rng, self._repeated(new))
         self._check_marginal(new, swept)
         new = replace(new, log_likelihood=np.where(new.path >= 0, swept.log_evidence, -np.inf))
         moved = accepted(log_acceptance(runner, now, new, proposal, arrivals), rng)
-        state = state.replaced(moved, swept.traces.take(picked(swept, rng)))
-        return state, np.where(moved, swept.log_evidence, log_z)
+        return state.replaced(moved, swept.picked(rng)), np.where(moved, swept.log_evidence, log_z)
 
     def _marginal(self, traces: Traces) -> Traces:
         """The executions with their parameters alone."""
         if self.parameters is not None:
-            kept = [key for key in traces.values if key[0] in self.parameters]
-            columns = [{key: c[key] for key in kept} for c in (traces.values, traces.log_probs, traces.present)]
-            return Traces(traces.paths, traces.path, traces.log_likelihood, *columns)
+            return traces.with_sites(key for key in traces.values if key[0] in self.parameters)
         out = Traces(traces.paths, traces.path, traces.log_likelihood)
         for path, rows in traces.by_path():
             observations = path.recording.observations
@@ -406,13 +378,13 @@ class PMMH(_ParticleChains):
         return out
 
     def _repeated(self, marginal: Traces) -> Constraints:
-        """To run a filter with each of these parameters."""
+        """The constraints of a filter with each of these parameters."""
         n = self.particles
         values = {key: np.repeat(column, n, axis=0) for key, column in marginal.values.items()}
         return Constraints(values, {key: np.repeat(mask, n) for key, mask in marginal.present.items()})
 
     def _check_marginal(self, marginal: Traces, swept: Swept) -> None:
-        """The density of the parameters must be the same whatever the rest of the execution is."""
+        """Refuse parameters whose density depends on the other sites of the execution."""
         usable = (swept.log_weights > -np.inf).ravel() & np.repeat(marginal.path >= 0, self.particles)
         for key, log_probs in marginal.log_probs.items():
             rows = usable & np.repeat(marginal.present[key], self.particles)

@@ -4,17 +4,16 @@ With x = T(ε; φ) and noise ε that does not depend on φ, the bound is L = E_�
 
     ∇L = E[∇_φ f(T(ε; φ); φ)]        (Kingma and Welling, 2014; Rezende, Mohamed and Wierstra, 2014),
 
-in which the derivative of log q by φ itself has the mean zero and is left out: what remains vanishes, with its noise,
-where the guide is the posterior (Roeder, Wu and Duvenaud, Sticking the Landing, 2017).
+in which the partial derivative of log q by φ has mean zero and is left out: the rest is zero, without noise, if the
+guide is the posterior (Roeder, Wu and Duvenaud, Sticking the Landing, 2017).
 
-How x moves with φ follows from its distribution function F(x; η) alone, by dx/dη = −(∂F/∂η)/q(x) (Figurnov, Mohamed and
-Mnih, Implicit Reparameterization Gradients, 2018); of a transformed distribution and of a multivariate normal, from the
-noise. Discrete sites z do not move. They keep their score: (f − b) ∇ log q(z) is added (Schulman, Heess, Weber and
-Abbeel, Gradient Estimation Using Stochastic Computation Graphs, 2015).
+The derivative of x by its parameters η follows from its distribution function F(x; η), dx/dη = −(∂F/∂η)/q(x)
+(Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients, 2018); that of a transformed distribution or a
+multivariate normal, from the noise. Discrete sites z do not move; their score (f − b) ∇ log q(z) is added (Schulman,
+Heess, Weber and Abbeel, Gradient Estimation Using Stochastic Computation Graphs, 2015).
 
-The density of the program must be smooth in what the guide draws. Where a branch depends on a real quantity, what the
-bound gains at its edge would be missing, and the engine refuses. It does not see a jump that `jnp.where` or `floor`
-makes.
+The density of the program must be smooth in the draws of the guide. The engine refuses a branch on a real quantity, at
+whose edge the gradient would miss a change of the bound. It cannot detect a jump of `jnp.where` or `floor`.
 """
 
 from __future__ import annotations
@@ -31,21 +30,28 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from anabranch import errors
-from anabranch.divide import Path
-from anabranch.divide.compiled import in_blocks
-from anabranch.divide.dispatch import Jitted
-from anabranch.divide.graph import Node, Step, alias
-from anabranch.divide.internals import as_input
-from anabranch.divide.packing import Lanes, plan
-from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import unwrapped
-from anabranch.engines.parametrised import ParametrisedGuide, parameter_of
+from anabranch.divide import (
+    Jitted,
+    Lanes,
+    Node,
+    Path,
+    Recording,
+    Site,
+    Step,
+    alias,
+    as_input,
+    in_blocks,
+    plan,
+    unwrapped,
+)
+from anabranch.engines.parametrised_guide import ParametrisedGuide, parameter_of
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import centred
 
 __all__ = ["Pathwise", "check_smooth"]
 
 _BLOCK = 64
+"""Executions per call of the compiled gradient."""
 _BY_SCORE = (
     'Use SVI(guide, estimator="score"), which needs no derivative of the program; or BBVI, or ImportanceSampling'
 )
@@ -154,7 +160,7 @@ class _Pair:
 def _evaluated(
     recording: Recording, nodes: Sequence[Any], have: dict[Node, Any], sources: dict[Node, Step] | None = None
 ) -> Lanes:
-    """Nodes of a recording, by JAX, from those that are known."""
+    """Nodes of a recording, computed by JAX from the values of others."""
     lanes, graph = Lanes(), recording.trace.graph
     lanes.values.update(have)
     steps: list[Any] = graph.schedule(nodes, have, sources)
@@ -163,7 +169,7 @@ def _evaluated(
 
 
 def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
-    """A value that is what was drawn, and that moves with the parameters of the distribution as its draws do."""
+    """The value that was drawn, with the derivative of a draw by the parameters of its distribution."""
     distribution = unwrapped(distribution)
     if isinstance(distribution, dist.TransformedDistribution):
         inner = drawn
@@ -181,8 +187,8 @@ def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
         below = distribution.cdf(drawn)
     except NotImplementedError:
         raise errors.EngineCannotRun(
-            f"{type(distribution).__name__} has no distribution function, so it is not known how its draws move with "
-            "the parameters",
+            f"{type(distribution).__name__} has no distribution function, so that its draws have no derivative by the "
+            "parameters",
             site=site.name,
             where=site.where,
             remedy=_BY_SCORE,
@@ -204,7 +210,7 @@ def check_smooth(paths: Iterable[Path], what: str) -> None:
             if decision.node is not None:
                 raise errors.EngineCannotRun(
                     f"a branch of the {what} depends on a real quantity ({decision.text}), and the pathwise gradient "
-                    "does not see its edge",
+                    "misses its edge",
                     where=decision.where,
                     remedy=_BY_SCORE,
                 )

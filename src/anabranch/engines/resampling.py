@@ -1,4 +1,4 @@
-"""Resampling: which particle each of the next ones descends from (Douc, Cappé and Moulines, 2005)."""
+"""Resampling: the ancestor of each particle of the next generation (Douc, Cappé and Moulines, 2005)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from anabranch.settings import one_of, share
 __all__ = ["SCHEME", "SCHEMES", "effective_sizes", "resampled"]
 
 SCHEMES = ("multinomial", "stratified", "systematic")
-
-
 SCHEME = {"resampling": one_of(*SCHEMES), "threshold": share()}
-"""What the settings of resampling must be."""
+"""The rules for the settings of resampling."""
 
 
 def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) -> np.ndarray:
-    """For each row of weights (R, N) the numbers of N ancestors, each in proportion to its weight.
+    """For each row of weights (R, N) the numbers of N ancestors, chosen in proportion to their weights.
 
-    A row without any weight keeps its particles.
+    A row of zero weights keeps its particles.
 
     Example:
         >>> resampled(np.log([[0.0001, 0.5, 0.4999]]), "systematic", np.random.default_rng(0)).tolist()
@@ -30,18 +28,18 @@ def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) ->
     ends = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
     ends[:, -1] = 1.0
     if scheme == "multinomial":
-        places = rng.random((rows, n))  # not in order: one of them may be replaced by a reference
+        places = rng.random((rows, n))  # not sorted, since one of them may be replaced by a reference
     else:
         shift = rng.random((rows, n if scheme == "stratified" else 1))
         places = (np.arange(n) + shift) / n
-    # All rows at once: row r has its weights between r and r + 1.
+    # All rows at once: the cumulative weights of row r are between r and r + 1.
     offset = np.arange(rows)[:, None]
     found = np.searchsorted((ends + offset).ravel(), (places + offset).ravel(), side="right").reshape(rows, n)
     return np.minimum(found - offset * n, n - 1)
 
 
 def effective_sizes(log_weights: np.ndarray) -> np.ndarray:
-    """(Σ w)²/Σ w² of each row; zero for one without any weight."""
+    """(Σ w)²/Σ w² of each row; zero for a row of zero weights."""
     top = log_weights.max(axis=1, keepdims=True)
     weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 0.0)
     squares = (weights**2).sum(axis=1)

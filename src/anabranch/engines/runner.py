@@ -1,7 +1,7 @@
 """Executes a program for an engine, a population at a time.
 
-A population goes through the tree of decisions together: where all is known, no Python runs, and everything is computed
-over the executions of one decision sequence at once.
+A population goes through the tree of decisions together. On known decision sequences no Python runs, and everything is
+computed over all executions of one sequence at once.
 """
 
 from __future__ import annotations
@@ -13,22 +13,26 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from anabranch import errors
-from anabranch.divide import Division, Path
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions, Restarted
-from anabranch.divide.recording import Site
-from anabranch.divide.site_transforms import coordinates_of
-from anabranch.divide.support import why_not_drawn
-from anabranch.divide.tree import Arrival
+from anabranch.divide import (
+    Arrival,
+    Constraints,
+    Division,
+    Executions,
+    Path,
+    Restarted,
+    Site,
+    site_transforms,
+    why_not_drawn,
+)
 from anabranch.engines.traces import Key, Traces
 
-__all__ = ["Runner", "check_drawn"]
+__all__ = ["Runner", "check_site"]
 
 
 class Runner:
     """Executes a program for an engine, counts the executions, and numbers the paths that they take.
 
-    `carries_values` says that the engine keeps the values of an execution when it goes over to another path.
+    With `carries_values`, executions keep values of their sites when they move to another path.
     """
 
     def __init__(self, division: Division, seed: int, carries_values: bool = False) -> None:
@@ -40,15 +44,15 @@ class Runner:
         self.evaluations = self.invalid = 0
 
     def execute(self, n: int, given: Constraints | None = None) -> Traces:
-        """Execute the program n times, with values of any sites; the others are drawn from the prior."""
+        """Execute the program n times; sites without a given value are drawn from the prior."""
         return self.traces(self.send(n, given), n)
 
     def send(self, n: int, given: Constraints | None = None) -> list[Executions]:
-        """Executions that are not weighed yet."""
+        """Execute the program n times, without the densities."""
         return self.division.send(given or Constraints(), n, seed=int(self.rng.integers(2**62)))
 
     def traces(self, executions: Sequence[Executions], n: int) -> Traces:
-        """The traces of executions that came to an end, by their numbers."""
+        """The traces of executions, in the order of their numbers."""
         if self.division.program is not self.program:
             raise Restarted
         self.evaluations += n
@@ -68,7 +72,7 @@ class Runner:
     def _register(self, site: Site) -> None:
         known = self._sites.setdefault((site.name, site.shape), site)
         if known is site:
-            check_drawn(site)
+            check_site(site)
         elif self.carries_values and known.space != site.space:
             raise errors.EngineCannotRun(
                 f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
@@ -79,7 +83,7 @@ class Runner:
             )
 
     def site(self, key: Key) -> Site:
-        """One of the sites with that name and shape; of others only the parameters may differ."""
+        """A site with that name and shape; others of them may differ in their parameters."""
         return self._sites[key]
 
     def number(self, path: Path) -> int:
@@ -91,18 +95,18 @@ class Runner:
 
 
 def _point(arrival: Arrival) -> np.ndarray:
-    """The point of its path at which an execution is that the interpreter ran."""
+    """An execution of the interpreter as a point of its path."""
     parts, values = [np.zeros(0)], arrival.values()
     for site in arrival.recording.free:
         value = values[site.name]
         if not site.discrete and site.distribution.support is not constraints.real:
-            value = coordinates_of(*arrival.parameters(site.name), value)
+            value = site_transforms.coordinates_of(*arrival.parameters(site.name), value)
         parts.append(np.asarray(value, float).reshape(-1))
     return np.concatenate(parts)
 
 
-def check_drawn(site: Site) -> None:
-    """Refuse a site whose density is not that of its draws: the engines take the one for the other."""
+def check_site(site: Site) -> None:
+    """Refuse a site whose density is not that of its draws, as engines assume."""
     if why := why_not_drawn(site):
         raise errors.EngineCannotRun(
             f"engines draw from the prior, and {why}",

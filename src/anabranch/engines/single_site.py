@@ -1,16 +1,16 @@
 """Metropolis-Hastings on traces, one site at a time (paper, sections 3.2 and 7: LMH and RMH).
 
 Lightweight MH (Wingate, Stuhlmueller and Goodman, 2011) chooses one of the |x| sites of an execution, draws its value
-anew, and executes the program with all other values, as far as they are met and fit; sites that appear are drawn from
-the prior (F, fresh), sites that vanish, or that cannot keep their value, are dropped (S, stale). With
+anew, and executes the program with all other values that it meets and that are possible there. Sites that appear are
+drawn from the prior (F, fresh); sites that vanish, or that cannot keep their value, are dropped (S, stale). With
 
     α = γ(x')/γ(x) · |x|/|x'| · Π_{s ∈ S} f_s(x_s) / Π_{s ∈ F} f_s(x'_s) · q_i(x_i | x'_i)/q_i(x'_i | x_i)
 
-the move leaves the posterior unchanged. A site in both executions that had to be drawn anew has to be so on the way
+the move leaves the posterior unchanged. A site in both executions that was drawn anew must be drawn anew on the way
 back, too: if its new value would have been kept there, the move cannot be undone, and is refused.
 
-Random-walk MH chooses between that and a local move of the value: normal, in the site's unconstrained coordinates, for
-reals, and a step for whole numbers.
+Random-walk MH chooses between that and a local move: normal in the unconstrained coordinates of a continuous site, a
+few steps up or down for whole numbers.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions
-from anabranch.divide.site_transforms import can_have, log_jacobian
-from anabranch.divide.site_transforms import moved as moved_by
+from anabranch.divide import Constraints, Executions, site_transforms
 from anabranch.engines.markov import accepted
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
 
-__all__ = ["Scales", "local_moves", "log_acceptance", "propose", "single_site_step"]
+__all__ = ["LocalMoves", "SiteProposal", "log_acceptance", "propose", "single_site_step"]
 
-_WIDEST, _NARROWEST = 0.5, -2.5
-"""Powers of ten between which the size of a local step is drawn, in units of the prior's standard deviation."""
+_MIN_POWER, _MAX_POWER = -2.5, 0.5
+"""Powers of ten between which the size of a local step is drawn, in units of the site's standard deviation."""
+LeftOut = Mapping[Key, np.ndarray] | None
+"""Sites that are not chosen, by row."""
 
 
-class Scales:
-    """How large local moves of each site are: the spread of its coordinates over the executions of the warm-up."""
+@dataclass
+class LocalMoves:
+    """Local moves of a site: their share of all moves, and the standard deviation of each site in the warm-up."""
 
-    def __init__(self) -> None:
-        self.known: dict[Key, np.ndarray] = {}
+    share: float
+    known: dict[Key, np.ndarray] = field(default_factory=dict)
 
     def learn(self, traces: Traces) -> None:
-        """Learn of sites not met before, from executions that have them."""
+        """Set the scales of sites that have none yet, from executions that have them."""
         if all(key in self.known for key in traces.values):
             return
         for path, rows in traces.by_path():
@@ -50,24 +50,27 @@ class Scales:
             points = path.coordinates(traces.named(path, rows))
             for site in path.sites:
                 if not site.discrete and (site.name, site.shape) not in self.known and len(rows) > 1:
-                    spread = np.nanstd(np.where(np.isfinite(points), points, np.nan)[:, site.columns], axis=0)
-                    self.known[site.name, site.shape] = np.where(spread > 0, spread, 1.0)
+                    scale = np.nanstd(np.where(np.isfinite(points), points, np.nan)[:, site.columns], axis=0)
+                    self.known[site.name, site.shape] = np.where(scale > 0, scale, 1.0)
 
-    def of(self, key: Key, size: int) -> np.ndarray:
-        """The spread of each of the coordinates of a site; one where nothing is known."""
+    def steps(self, n: int, key: Key, size: int, rng: np.random.Generator) -> np.ndarray:
+        """n steps of a continuous site with `size` coordinates, of all or of one, up to a few times its scale."""
         known = self.known.get(key)
-        return known if known is not None and len(known) == size else np.ones(size)
+        scale = known if known is not None and len(known) == size else np.ones(size)
+        width = 10.0 ** rng.uniform(_MIN_POWER, _MAX_POWER, (n, 1)) * scale
+        one = np.arange(size) == rng.integers(max(size, 1), size=(n, 1))
+        return width * rng.standard_normal((n, size)) * (one | (rng.random((n, 1)) < 0.5))
 
 
 # One step -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Proposal:
-    """The values to execute the program with, and what was changed.
+class SiteProposal:
+    """The values to execute the program with, and the site that changes in each execution.
 
-    `chosen` is the site of each execution, a number in `keys`; `from_prior` says for which it is drawn anew, `steps`
-    how it moves in the others if it is real.
+    `chosen` is that site, a number in `keys`; `from_prior` says whether it is drawn from its prior; otherwise `steps`
+    are the changes of its coordinates, if it is continuous.
     """
 
     keys: list[Key]
@@ -79,29 +82,24 @@ class Proposal:
 
     @property
     def given(self) -> Constraints:
-        """To execute the program with it."""
+        """The constraints of an execution with these values."""
         return Constraints(self.values, self.present, self.steps, redraw_outside=True)
 
 
 def single_site_step(
-    runner: Runner,
-    state: Traces,
-    scales: Scales,
-    local_share: float,
-    rng: np.random.Generator,
-    left_out: Mapping[Key, np.ndarray] | None = None,
+    runner: Runner, state: Traces, local: LocalMoves, rng: np.random.Generator, left_out: LeftOut = None
 ) -> Traces:
-    """One step of each chain: the executions after it. Sites that are left out, by row, are not chosen."""
-    proposal = propose(state, runner, scales, local_share, rng, left_out)
+    """The executions after one step of each chain."""
+    proposal = propose(runner, state, local, rng, left_out)
     arrivals = runner.send(len(state), proposal.given)
     new = runner.traces(arrivals, len(state))
     return state.replaced(accepted(log_acceptance(runner, state, new, proposal, arrivals), rng), new)
 
 
 def log_acceptance(
-    runner: Runner, state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]
+    runner: Runner, state: Traces, new: Traces, proposal: SiteProposal, arrivals: Sequence[Executions]
 ) -> np.ndarray:
-    """log α of each move; minus infinity for those that cannot be."""
+    """log α of each move; minus infinity for those that are impossible."""
     log_ratio, refused = _log_ratio(state, new, proposal)
     log_ratio += _log_jacobians(state, new, proposal, arrivals)
     refused |= _cannot_be_undone(runner, state, new, proposal, ~refused)
@@ -109,64 +107,37 @@ def log_acceptance(
 
 
 def propose(
-    state: Traces,
-    runner: Runner,
-    scales: Scales,
-    local_share: float,
-    rng: np.random.Generator,
-    left_out: Mapping[Key, np.ndarray] | None = None,
-) -> Proposal:
-    """A change of one site of each execution, any of them, but for those left out, with the same probability."""
+    runner: Runner, state: Traces, local: LocalMoves, rng: np.random.Generator, left_out: LeftOut = None
+) -> SiteProposal:
+    """Change one site of each execution, each with the same probability."""
     n, keys, left_out = len(state), sorted(state.present), left_out or {}
     open_to = [state.present[key] & ~left_out[key] if key in left_out else state.present[key] for key in keys]
     possible = np.array(open_to).reshape(len(keys), n)
     rank = (rng.random(n) * possible.sum(axis=0)).astype(int)
     chosen = (possible.cumsum(axis=0) > rank).argmax(axis=0)
-    from_prior = rng.random(n) >= local_share
-    proposal = Proposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
+    from_prior = rng.random(n) >= local.share
+    proposal = SiteProposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
     for number in np.unique(chosen):
         key, mine = keys[number], chosen == number
-        drawn = mine & from_prior
-        proposal.present[key] = state.present[key] & ~drawn
-        local = np.flatnonzero(mine & ~from_prior)
-        if len(local):
-            _move(proposal, key, local, runner, scales, rng)
+        proposal.present[key] = state.present[key] & ~(mine & from_prior)
+        rows, site = np.flatnonzero(mine & ~from_prior), runner.site(key)
+        if len(rows) and site.discrete:
+            values = proposal.values[key] = proposal.values[key].copy()
+            flat = values.reshape(n, -1)
+            if flat.shape[1]:
+                entry = rng.integers(flat.shape[1], size=len(rows))
+                # Up or down, mostly by one or a few, sometimes by many.
+                flat[rows, entry] += rng.choice([-1, 1], len(rows)) * rng.geometric(
+                    10.0 ** rng.uniform(-1.5, 0, len(rows))
+                )
+        elif len(rows):
+            shape = site.unconstrained_shape
+            steps = proposal.steps[key] = np.zeros((n, *shape))
+            steps[rows] = local.steps(len(rows), key, int(np.prod(shape)), rng).reshape(-1, *shape)
     return proposal
 
 
-def _move(
-    proposal: Proposal, key: Key, rows: np.ndarray, runner: Runner, scales: Scales, rng: np.random.Generator
-) -> None:
-    """A local move of one site in some rows."""
-    site = runner.site(key)
-    n = len(proposal.chosen)
-    if site.discrete:
-        values = proposal.values[key] = proposal.values[key].copy()
-        flat = values.reshape(n, -1)
-        if flat.shape[1]:
-            entry = rng.integers(flat.shape[1], size=len(rows))
-            flat[rows, entry] += _whole_steps(len(rows), rng)
-        return
-    spread = scales.of(key, int(np.prod(site.unconstrained_shape)))
-    steps = np.zeros((n, *site.unconstrained_shape))
-    steps[rows] = local_moves(len(rows), spread, rng).reshape(-1, *site.unconstrained_shape)
-    proposal.steps[key] = steps
-
-
-def local_moves(n: int, spread: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """n steps of a real site, of any size up to a few times its spread: of all its coordinates or of one, by turns."""
-    size = len(spread)
-    width = 10.0 ** rng.uniform(_NARROWEST, _WIDEST, (n, 1)) * spread
-    one = np.arange(size) == rng.integers(max(size, 1), size=(n, 1))
-    return width * rng.standard_normal((n, size)) * (one | (rng.random((n, 1)) < 0.5))
-
-
-def _whole_steps(n: int, rng: np.random.Generator) -> np.ndarray:
-    """One or a few up or down mostly, of many at times; up as often as down."""
-    return rng.choice([-1, 1], n) * rng.geometric(10.0 ** rng.uniform(-1.5, 0, n))
-
-
-def _kept(new: Traces, proposal: Proposal, key: Key) -> np.ndarray:
+def _kept(new: Traces, proposal: SiteProposal, key: Key) -> np.ndarray:
     """The rows in which a site has the value that it was given."""
     n = len(new)
     if key not in new.present or key not in proposal.present:
@@ -174,7 +145,7 @@ def _kept(new: Traces, proposal: Proposal, key: Key) -> np.ndarray:
     kept = new.present[key] & proposal.present[key]
     if key in proposal.steps:
         moved = proposal.steps[key].reshape(n, -1).any(axis=1)
-        # The site that moved has another value than it was given; `_log_jacobians` sees whether it is the right one.
+        # The site that moved has another value than it was given; `_log_jacobians` checks that value.
         return kept & np.where(moved, True, _same(new.values[key], proposal.values[key]))
     return kept & _same(new.values[key], proposal.values[key])
 
@@ -183,8 +154,8 @@ def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one == other).reshape(len(one), -1).all(axis=1)
 
 
-def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarray, np.ndarray]:
-    """The log of α but for the Jacobian of a local move; and which moves did not come about."""
+def _log_ratio(state: Traces, new: Traces, proposal: SiteProposal) -> tuple[np.ndarray, np.ndarray]:
+    """log α without the Jacobian of a local move, and which moves are impossible."""
     with np.errstate(invalid="ignore"):
         ratio = new.log_density - state.log_density + np.log(state.sites) - np.log(np.maximum(new.sites, 1))
     refused = new.log_density == -np.inf
@@ -200,10 +171,10 @@ def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarr
     return ratio, refused
 
 
-def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]) -> np.ndarray:
-    """Of a local move of a real site, normal in its coordinates u: log |dx'/du'| − log |dx/du|.
+def _log_jacobians(state: Traces, new: Traces, proposal: SiteProposal, arrivals: Sequence[Executions]) -> np.ndarray:
+    """log |dx'/du'| − log |dx/du| of a local move of a continuous site, which is normal in its coordinates u.
 
-    Minus infinity where the step led so far that the value was rounded to outside of the support, and drawn instead.
+    Minus infinity where the moved value was rounded out of the support, so that another was drawn instead.
     """
     out = np.zeros(len(state))
     for executions in arrivals:
@@ -217,16 +188,16 @@ def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Seq
             theirs = [parameter[at] for parameter in parameters]
             rows = members[at]
             before, after = state.values[key][rows], new.values[key][rows]
-            arrived = np.isclose(after, moved_by(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
-            ratio = log_jacobian(site, theirs, after) - log_jacobian(site, theirs, before)
-            out[rows] = np.where(arrived.reshape(len(rows), -1).all(axis=1), ratio, -np.inf)
+            arrived = np.isclose(after, site_transforms.moved(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
+            log_before, log_after = (site_transforms.log_jacobian(site, theirs, x) for x in (before, after))
+            out[rows] = np.where(arrived.reshape(len(rows), -1).all(axis=1), log_after - log_before, -np.inf)
     return out
 
 
 def _cannot_be_undone(
-    runner: Runner, state: Traces, new: Traces, proposal: Proposal, relevant: np.ndarray
+    runner: Runner, state: Traces, new: Traces, proposal: SiteProposal, relevant: np.ndarray
 ) -> np.ndarray:
-    """The moves in which a site was drawn anew whose new value would have been kept on the way back."""
+    """The moves in which a site was drawn anew although its new value would be kept on the way back."""
     redrawn: dict[Key, np.ndarray] = {}
     for number, key in enumerate(proposal.keys):
         if key in new.present:
@@ -245,5 +216,5 @@ def _cannot_be_undone(
                 site, parameters = executions.arrival.parameters(key[0])
                 values = new.values[key][members[at]]
                 values = values.astype(np.int64) if site.discrete else values
-                out[members[at]] |= can_have(site, [parameter[at] for parameter in parameters], values)
+                out[members[at]] |= site_transforms.can_have(site, [parameter[at] for parameter in parameters], values)
     return out

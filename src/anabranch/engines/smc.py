@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.divide import Division
-from anabranch.engines.particles import Filter, Swept, check_observations
+from anabranch.engines.particle_filter import Filter, check_observations
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.pace import Pace
@@ -16,20 +16,17 @@ from anabranch.settings import check, whole
 
 __all__ = ["SMC"]
 
-_RUNS = 20
-"""Filters that a budget should allow for: their difference is the error."""
-_POPULATION = 20_000
-"""Particles of all filters that run at the same time, at most."""
-
 
 @dataclass(frozen=True)
 class SMC(Sampler):
     """A bootstrap particle filter, run again and again; each run counts with its own evidence.
 
     Args:
-        particles: of a run; fewer where the budget or the time does not allow for twenty runs.
+        particles: of a run; fewer where the budget or the time is too small for `min_runs` runs.
         resampling: "multinomial", "stratified" or "systematic".
         threshold: the effective share of the particles below which they are resampled; 1: always.
+        min_runs: runs that the budget should allow for: more of them estimate the error better, with fewer particles.
+        batch: particles of all runs at a time: more are faster and take more memory.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -46,27 +43,26 @@ class SMC(Sampler):
     particles: int = 1_000
     resampling: str = "systematic"
     threshold: float = 0.5
+    min_runs: int = 20
+    batch: int = 20_000
 
     sequential: ClassVar[bool] = True
     independent: ClassVar[bool] = True
-    fewest: ClassVar[int] = 50
+    min_draws: ClassVar[int] = 50
     saving: ClassVar[str] = ", or use fewer particles"
 
     def __post_init__(self) -> None:
-        check(self, particles=whole(1), **SCHEME)
+        check(self, particles=whole(1), **SCHEME, min_runs=whole(1), batch=whole(1))
 
     def check(self, division: Division) -> None:
         check_observations("SMC", division)
 
     def sample(self, session: Session) -> None:
-        def trial(n: int) -> Swept:
-            return replace(filters, particles=n).sweep(session.runner, 1, session.rng)
-
         filters = Filter(self.particles, self.resampling, self.threshold)
-        particles = min(self.particles, max(session.allowed(trial) // _RUNS, 1))
+        particles = min(self.particles, max(filters.allowed(session) // self.min_runs, 1))
         filters, runs, pace = replace(filters, particles=particles), 0, Pace()
         while session.goes_on(needs=particles):
-            number = pace.size(min(session.left // particles, max(_POPULATION // particles, 1)))
+            number = pace.size(min(session.left // particles, max(self.batch // particles, 1)))
             with pace.measured(number):
                 swept = filters.sweep(session.runner, number, session.rng)
             blocks = runs + np.arange(number)

@@ -1,9 +1,9 @@
-"""Stochastic variational inference with a guide of the user's.
+"""Stochastic variational inference with the user's guide.
 
 The guide is a program over the names of sites of the model, with parameters φ by `numpyro.param`. They are fitted by
-gradients of the guide's score, with control variates (see `variational`), which suits every program, or by the pathwise
-gradient (see `pathwise`), which has less noise where the program is smooth. What the guide does not draw comes from the
-prior, whose density then stands on both sides of f = log γ − log q. The weights γ/q follow.
+score-function gradients with control variates (see `variational`), for any program, or by the pathwise gradient (see
+`pathwise`), which has less noise where the program is smooth. Sites that the guide does not draw come from the prior,
+whose density cancels in f = log γ − log q. After the fit, executions from the guide have the weights γ/q.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division, find_paths
-from anabranch.divide.division import Restarted
+from anabranch.divide import Division, Restarted, find_paths
 from anabranch.engines.importance import GUIDE, guided
-from anabranch.engines.parametrised import ParametrisedGuide
+from anabranch.engines.parametrised_guide import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth
-from anabranch.engines.sampler import Sampler, Session
-from anabranch.engines.variational import FEWEST, FIT, Adam, batch_size, bounded, spread, weigh
+from anabranch.engines.sampler import Session
+from anabranch.engines.variational import Adam, VariationalEngine, bounded, gradient_scale
 from anabranch.limits import LimitReached, Limits
-from anabranch.pace import Pace
 from anabranch.progress import Progress
 from anabranch.settings import check, one_of
 
@@ -32,16 +30,16 @@ __all__ = ["SVI"]
 
 
 @dataclass(frozen=True)
-class SVI(Sampler):
-    """Variational inference with a guide.
+class SVI(VariationalEngine):
+    """Variational inference with the user's guide.
 
     Args:
         guide: a program over the names of sites of the model, called with the same arguments, whose parameters are
-            `numpyro.param("name", initial, constraint=...)`. What it does not draw comes from the prior.
-        fit: the share of the budget, or of the time, that goes into the guide; the rest weighs executions from it.
+            `numpyro.param("name", initial, constraint=...)`. Sites that it does not draw come from the prior.
+        fit: the share of the budget, or of the time, for the fit; the rest is for weighted executions from the guide.
         batch: executions for one step of the fit.
-        rate: the length of the steps of the unconstrained parameters at the beginning; it falls to zero.
-        estimator: of the gradient: "score" for any program, "pathwise" for one that is smooth in what the guide draws.
+        rate: the length of the first steps of the unconstrained parameters; it falls to zero.
+        estimator: of the gradient: "score" for any program, "pathwise" for one that is smooth in the guide's draws.
 
     Example:
         >>> import anabranch as ab, numpyro, numpyro.distributions as dist
@@ -64,16 +62,14 @@ class SVI(Sampler):
     rate: float = 0.05
     estimator: Literal["score", "pathwise"] = "score"
 
-    independent: ClassVar[bool] = True
-    weighted: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
-        check(self, guide=GUIDE, **FIT, estimator=one_of("score", "pathwise"))
+        super().__post_init__()
+        check(self, guide=GUIDE, estimator=one_of("score", "pathwise"))
 
     def check(self, division: Division) -> None:
         guide = ParametrisedGuide(self.guide, division.program, seed=0)
         drawn: set[Any] = set()
-        with contextlib.suppress(LimitReached):  # which may end this once there was a first execution
+        with contextlib.suppress(LimitReached):  # one execution is enough if the time is short
             for n in (1, self.executions - 1):
                 drawn |= guide.execute(n).values.keys()
         if not guide.paths:
@@ -91,12 +87,12 @@ class SVI(Sampler):
 
     def sample(self, session: Session) -> None:
         guide = self.fitted(session)
-        weigh(session, lambda n: guided(session.runner, guide, n))
+        self.weigh(session, lambda n: guided(session.runner, guide, n))
 
     def parameters(
         self, program: Callable[..., Any], *args: Any, seed: int = 0, budget: int = 1_000_000, **kwargs: Any
     ) -> dict[str, np.ndarray]:
-        """The parameters that `infer` with this engine, the same seed and the same budget draws with in the end."""
+        """The parameters after the fit that `infer` makes with this engine, the same seed and the same budget."""
         division = find_paths(program, *args, executions=self.executions, seed=seed, **kwargs)
         self.check_program(division)
         with Progress() as display, np.errstate(all="ignore"):
@@ -107,24 +103,20 @@ class SVI(Sampler):
                     continue
 
     def fitted(self, session: Session) -> ParametrisedGuide:
-        """The guide at the parameters that it has after its share of the budget."""
+        """The guide after the fit."""
+
+        def step(n: int, rate: float) -> None:
+            traces, f = guided(session.runner, guide, n)
+            if pathwise is not None:
+                gradient = pathwise.gradient(traces, f)
+            else:
+                reward = bounded(f)
+                gradient = {} if reward is None else guide.gradient(reward)
+            for name, part in gradient.items():
+                guide.move(name, rate * adam.setdefault(name, Adam(part.shape)).step(part / gradient_scale(f)))
+
         guide = ParametrisedGuide(self.guide, session.division.program, session.guide_seed)
         pathwise = Pathwise(guide) if self.estimator == "pathwise" else None
         adam: dict[str, Adam] = {}
-        pace = Pace(FEWEST)
-        with session.until(self.fit):
-            while session.progressed < self.fit and session.goes_on():
-                rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
-                n = batch_size(session, self.batch, self.fit, pace)
-                with pace.measured(n):
-                    traces, f = guided(session.runner, guide, n)
-                    gradient = _by_score(guide, f) if pathwise is None else pathwise.gradient(traces, f)
-                for name, part in gradient.items():
-                    step = adam.setdefault(name, Adam(part.shape)).step(part / spread(f))
-                    guide.move(name, rate * step)
+        self.climb(session, step)
         return guide
-
-
-def _by_score(guide: ParametrisedGuide, f: np.ndarray) -> dict[str, np.ndarray]:
-    reward = bounded(f)
-    return {} if reward is None else guide.gradient(reward)

@@ -1,27 +1,24 @@
-"""Populations of whole executions, which every engine moves and weighs.
+"""Populations of whole executions, made by a `Runner`.
 
-An execution is known by its trace: the value of every site that it met, with what each adds to the log density,
+The trace of an execution has the value of every site, with its term of the log density,
 
-    log γ(x) = Σ_s log f_s(x_s | what came before) + Σ_o log g_o(y_o | what came before)        (paper, section 2.1).
-
-A `Runner` makes them.
+    log γ(x) = Σ_s log f_s(x_s | sites before) + Σ_o log g_o(y_o | sites before)        (paper, section 2.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from anabranch.divide import Path
-from anabranch.divide.batch import Constraints
+from anabranch.divide import Constraints, Path
 
 __all__ = ["Key", "Traces", "valid"]
 
 Key = tuple[str, tuple[int, ...]]
-"""A site as a population knows it: its name and its shape, which may differ from path to path."""
+"""The name and the shape of a site; the shape may differ from path to path."""
 
 
 @dataclass
@@ -35,8 +32,8 @@ class Traces:
         log_probs: of each site, its log density (n,); zero in rows without it.
         present: of each site, the rows that have it (n,).
         log_likelihood: Σ_o log g_o of each execution (n,).
-        points: of each execution that the interpreter ran, its point of the path; else None (n,). To find it out later
-            the interpreter would have to run the program again.
+        points: the point of the path of each execution that the interpreter ran, which would have to run it again to
+            compute it later; None for all others (n,).
     """
 
     paths: list[Path]
@@ -49,7 +46,7 @@ class Traces:
 
     @classmethod
     def empty(cls, paths: list[Path], n: int) -> Traces:
-        """Rows that are yet to be filled, of executions that ran beyond the bound on sites."""
+        """Rows to be filled, which stand for executions beyond the bound on sites."""
         return cls(paths, np.full(n, -1), np.full(n, -np.inf))
 
     def __len__(self) -> int:
@@ -62,12 +59,12 @@ class Traces:
 
     @property
     def log_density(self) -> np.ndarray:
-        """log γ; minus infinity beyond the bound on sites, and where it is not a number."""
+        """log γ; minus infinity beyond the bound on sites, and where it is NaN or plus infinity."""
         return valid(self.log_prior + self.log_likelihood)
 
     @property
     def valid_log_likelihood(self) -> np.ndarray:
-        """The log likelihood; minus infinity beyond the bound on sites, and where it is not a number."""
+        """The log likelihood; minus infinity beyond the bound on sites, and where it is NaN or plus infinity."""
         return np.where(self.path >= 0, valid(self.log_likelihood), -np.inf)
 
     @property
@@ -76,7 +73,7 @@ class Traces:
         return sum((mask.astype(int) for mask in self.present.values()), np.zeros(len(self), int))
 
     def fill(self, rows: np.ndarray, path: int, log_likelihood: np.ndarray, sites: Mapping[Key, Any]) -> None:
-        """Put executions of one path, each site's values with their log densities, into some of the rows."""
+        """Put executions of one path, with values and log densities of each site, into some of the rows."""
         self.path[rows], self.log_likelihood[rows] = path, log_likelihood
         for key, (values, log_probs) in sites.items():
             self.put(key, rows, values, log_probs)
@@ -92,15 +89,25 @@ class Traces:
             self.values[key] = np.zeros((n, *key[1]))
             self.log_probs[key], self.present[key] = np.zeros(n), np.zeros(n, bool)
 
+    @property
+    def _columns(self) -> list[dict[Key, np.ndarray]]:
+        return [self.values, self.log_probs, self.present]
+
+    def with_sites(self, keys: Iterable[Key]) -> Traces:
+        """The same executions with some of their sites alone."""
+        kept = list(keys)
+        columns = [{key: column[key] for key in kept} for column in self._columns]
+        return Traces(self.paths, self.path, self.log_likelihood, *columns)
+
     def take(self, index: np.ndarray) -> Traces:
         """The executions at `index`, in that order."""
         kept = [key for key, mask in self.present.items() if mask[index].any()]
-        columns = [{key: column[key][index] for key in kept} for column in (self.values, self.log_probs, self.present)]
+        columns = [{key: column[key][index] for key in kept} for column in self._columns]
         points = None if self.points is None else self.points[index]
         return Traces(self.paths, self.path[index], self.log_likelihood[index], *columns, points=points)
 
     def replaced(self, chosen: np.ndarray, by: Traces) -> Traces:
-        """The other's executions in the rows that are chosen, one's own in the rest."""
+        """The same with the executions of another population in the chosen rows."""
         out = Traces(
             self.paths,
             np.where(chosen, by.path, self.path),
@@ -111,20 +118,22 @@ class Traces:
         for key in sorted(self.values.keys() | by.values.keys()):
             out._column(key)
             for rows, source in ((~chosen, self), (chosen, by)):
-                if key in source.values:
-                    out.values[key][rows] = source.values[key][rows]
-                    out.log_probs[key][rows] = source.log_probs[key][rows]
-                    out.present[key][rows] = source.present[key][rows]
+                for column, of_source in zip(out._columns, source._columns, strict=True):
+                    if key in of_source:
+                        column[key][rows] = of_source[key][rows]
             if not out.present[key].any():
                 del out.values[key], out.log_probs[key], out.present[key]
         return out
 
+    def with_rows(self, rows: np.ndarray, new: Traces) -> Traces:
+        """The same with the executions in some rows, in ascending order, replaced by new ones, one for each row."""
+        index, chosen = np.zeros(len(self), int), np.zeros(len(self), bool)
+        index[rows], chosen[rows] = np.arange(len(rows)), True
+        return self.replaced(chosen, new.take(index)) if len(rows) else self
+
     def followed_by(self, new: Traces) -> Traces:
-        """The chains that these are after a step that only the first of them have made."""
-        if len(new) == len(self):
-            return new
-        rows = np.arange(len(self))
-        return self.replaced(rows < len(new), new.take(np.minimum(rows, len(new) - 1)))
+        """The same after a step that only the first of these executions have made."""
+        return new if len(new) == len(self) else self.with_rows(np.arange(len(new)), new)
 
     @classmethod
     def joined(cls, parts: Sequence[Traces]) -> Traces:
@@ -138,8 +147,8 @@ class Traces:
             out.path[rows], out.log_likelihood[rows] = part.path, part.log_likelihood
             for key in part.values:
                 out._column(key)
-                out.values[key][rows] = part.values[key]
-                out.log_probs[key][rows], out.present[key][rows] = part.log_probs[key], part.present[key]
+                for column, of_part in zip(out._columns, part._columns, strict=True):
+                    column[key][rows] = of_part[key]
             start += len(part)
         return out
 
@@ -148,7 +157,7 @@ class Traces:
         return np.full(len(self), None) if self.points is None else self.points
 
     def coordinates(self, path: Path, rows: np.ndarray) -> np.ndarray:
-        """The points of a path at which its executions in some rows are, with NaN where there is none."""
+        """The executions in some rows as points of their path; NaN where there is none."""
         known = np.array([point is not None for point in self._points[rows]], bool)
         out = np.full((len(rows), path.dim), np.nan)
         if known.any():
@@ -158,7 +167,7 @@ class Traces:
         return out
 
     def given(self, *, redraw_outside: bool = False) -> Constraints:
-        """To execute the program again with these values."""
+        """The constraints of an execution with these values."""
         return Constraints(dict(self.values), dict(self.present), redraw_outside=redraw_outside)
 
     def by_path(self) -> Iterator[tuple[Path, np.ndarray]]:
@@ -176,5 +185,5 @@ class Traces:
 
 
 def valid(log_density: np.ndarray) -> np.ndarray:
-    """The same with minus infinity where it is not a number or infinite: such an execution counts as impossible."""
+    """The same with minus infinity where it is NaN or plus infinity: such an execution counts as impossible."""
     return np.where(log_density < np.inf, log_density, -np.inf)  # which NaN is not

@@ -1,4 +1,4 @@
-"""What the variational engines have in common: the gradient of the bound, steps along it, and weights in the end.
+"""What the variational engines have in common: the gradient of the bound, and steps along it.
 
 A guide q with parameters φ is fitted to maximise the bound (the ELBO)
 
@@ -8,39 +8,63 @@ whose gradient needs no derivative of the program (Ranganath, Gerrish and Blei, 
 
     ∇L = E_q[∇ log q(x; φ) (f(x) − b)]        for every b that does not depend on x.
 
-With executions x_1, ..., x_n, b_i is the mean of the other f: the control variate. Where γ(x) is zero, f is minus
-infinity, and so is L for every guide that goes there. For the gradient alone f is therefore bounded from below, some
-way under the highest f of the batch, so that the guide keeps away from such places as far as it pays. The gradient is
-also divided by the standard deviation of f where that is above one: Adam remembers large gradients of the first steps
-for long.
+With executions x_1, ..., x_n, b_i is the mean of the other f: the control variate. Where γ(x) is zero, f and the bound
+are minus infinity. For the gradient alone f is therefore bounded from below, relative to the largest f of the batch, so
+that the guide moves away from such executions. The gradient is divided by the standard deviation of f where that is
+above one, since Adam's averages would keep the large gradients of the first steps for long.
 
-No guide is the posterior, so the evidence is not the bound: once the guide is fitted, executions from it have weights
-γ/q, whose mean is Z without bias.
+The evidence is not the bound: once the guide is fitted, executions from it have weights γ/q, whose mean is an unbiased
+estimate of Z.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
-from anabranch.engines.sampler import Session
+from anabranch.engines.sampler import Session, WeightedSampler
 from anabranch.engines.traces import Traces
 from anabranch.pace import Pace
-from anabranch.settings import positive, share, whole
+from anabranch.settings import check, positive, share, whole
 
-__all__ = ["FEWEST", "FIT", "Adam", "batch_size", "bounded", "centred", "spread", "weigh"]
+__all__ = ["MIN_BATCH", "Adam", "VariationalEngine", "bounded", "centred", "gradient_scale"]
 
-_DEPTH, _SPREADS = 50.0, 10.0
-"""How far f may be below its highest value: so many nats, or so many times as far as its median, if that is more."""
-_DRAWS = 2_000
+_DEPTH, _MEDIANS = 50.0, 10.0
+"""How far f may be below its maximum: so many nats, or so many times as far as its median, if that is more."""
 _TINY = 1e-12
-FEWEST = 10
-"""Executions of a step of the fit, at least."""
+MIN_BATCH = 10
+"""Executions that a step of the fit, and a first factor of a guide, need: fewer have too noisy a gradient."""
 
 
-FIT = {"fit": share(zero=False, one=False), "batch": whole(FEWEST), "rate": positive()}
-"""What the settings must be with which a guide is fitted."""
+class VariationalEngine(WeightedSampler):
+    """An engine that fits a guide with a part of the budget, and draws weighted executions from it with the rest."""
+
+    fit: float
+    batch: int
+    rate: float
+
+    draws_batch: ClassVar[int] = 2_000
+    """Weighted executions at a time: more are faster and take more memory."""
+
+    def __post_init__(self) -> None:
+        check(self, fit=share(zero=False, one=False), batch=whole(MIN_BATCH), rate=positive())
+
+    def climb(self, session: Session, step: Callable[[int, float], None]) -> None:
+        """Call `step(executions, rate)` for the fit's share of the session; the rate falls to zero."""
+        pace = Pace(MIN_BATCH)
+        with session.until(self.fit):
+            while session.progressed < self.fit and session.goes_on():
+                rate = self.rate * max(1 - session.progressed / self.fit, 0.0)
+                left = int(self.fit * session.limits.budget) - session.runner.evaluations
+                n = min(max(pace.size(self.batch), MIN_BATCH), max(left, 2), session.left)
+                with pace.measured(n):
+                    step(n, rate)
+
+    def weigh(self, session: Session, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:
+        """Collect executions from the fitted guide, with their log weights."""
+        session.collect(self.draws_batch, draw)
 
 
 def bounded(f: np.ndarray) -> np.ndarray | None:
@@ -48,12 +72,12 @@ def bounded(f: np.ndarray) -> np.ndarray | None:
     finite = f[f > -np.inf]
     if not len(finite):
         return None
-    highest = finite.max()
-    return np.maximum(f, highest - max(_DEPTH, _SPREADS * (highest - np.median(finite))))
+    largest = finite.max()
+    return np.maximum(f, largest - max(_DEPTH, _MEDIANS * (largest - np.median(finite))))
 
 
-def spread(f: np.ndarray) -> float:
-    """What a gradient is divided by: the standard deviation of the bounded f, at least one."""
+def gradient_scale(f: np.ndarray) -> float:
+    """The divisor of a gradient: the standard deviation of the bounded f, at least one."""
     reward = bounded(f)
     return 1.0 if reward is None else max(1.0, float(reward.std()))
 
@@ -64,7 +88,7 @@ def centred(f: np.ndarray) -> np.ndarray:
 
 
 class Adam:
-    """Steps along noisy gradients (Kingma and Ba, Adam, 2015), of a length of about one in each parameter."""
+    """Adam (Kingma and Ba, 2015): steps along noisy gradients, of a length of about one in each parameter."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.first, self.second, self.steps = np.zeros(shape), np.zeros(shape), 0
@@ -75,14 +99,3 @@ class Adam:
         self.first = 0.9 * self.first + 0.1 * gradient
         self.second = 0.99 * self.second + 0.01 * gradient**2
         return (self.first / (1 - 0.9**self.steps)) / (np.sqrt(self.second / (1 - 0.99**self.steps)) + _TINY)
-
-
-def batch_size(session: Session, batch: int, fit: float, pace: Pace) -> int:
-    """Executions for the next step of a fit, which has a share of the budget and of the time."""
-    left = int(fit * session.limits.budget) - session.runner.evaluations
-    return min(max(pace.size(batch), FEWEST), max(left, 2), session.left)
-
-
-def weigh(session: Session, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:
-    """Draw executions with their log weights into the collection, for as long as the session goes on."""
-    session.collect(_DRAWS, draw)

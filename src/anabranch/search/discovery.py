@@ -14,9 +14,7 @@ import numpy as np
 
 from anabranch.allocate import PathRecord, Visit
 from anabranch.allocate.first_visits import that_may_matter
-from anabranch.divide import Executions
-from anabranch.divide.discover import Proposals, counts_of, neighbours, propose
-from anabranch.divide.remedies import hours_warning
+from anabranch.divide import Executions, Proposals, counts_of, hours_warning, neighbours, propose
 from anabranch.limits import LimitReached, enforced
 from anabranch.search.state import SearchState
 from anabranch.settings import check, share, whole

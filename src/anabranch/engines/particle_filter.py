@@ -1,13 +1,13 @@
 """The particle filter that carries SMC and particle MCMC (Gordon, Salmond and Smith, 1993; Wood et al., 2014).
 
-Particles are executions that stop at each observation of the program, are weighed by it, and are resampled when their
+Particles are executions that stop at each observation of the program, which weights them, and are resampled when their
 weights have become unequal:
 
     w_t^i = w_{t−1}^{a(i)} g_t(y_t | x_{1:t}^i),        Ẑ = the mean of the weights at the end,
 
-an unbiased estimate. R filters run side by side, of N particles each, all in one population: the particles at one place
-of the tree of decisions go on together. Executions may have different numbers of observations: one that has come to its
-end keeps its weight.
+an unbiased estimate. R filters of N particles each run side by side in one population: the particles at one place of
+the tree of decisions go on together. Executions may have different numbers of observations: one that has ended keeps
+its weight.
 """
 
 from __future__ import annotations
@@ -20,28 +20,24 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.divide import Division
-from anabranch.divide.batch import Constraints
-from anabranch.divide.graph import Node
-from anabranch.divide.trace_density import AT_ONCE
-from anabranch.divide.tree import Arrival
-from anabranch.engines.ancestors import Past
+from anabranch.divide import AT_ONCE, Arrival, Constraints, Division, Node
+from anabranch.engines.ancestor_sampling import Past
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner
-from anabranch.engines.sampler import recordings_of
+from anabranch.engines.sampler import Session, recordings_of
 from anabranch.engines.traces import Traces, valid
 
-__all__ = ["Filter", "Swept", "check_observations", "picked"]
+__all__ = ["Filter", "Swept", "check_observations"]
 
 _SMALL = 8
-"""Numbers of one particle that are kept, since the next observation may need them, too."""
+"""Intermediate values up to this size, per particle, are kept for the next observation, which may need them, too."""
 
 
 def check_observations(name: str, division: Division) -> None:
-    """Refuse a program in which there is nothing to weigh particles by."""
+    """Refuse a program without observations: its particles have no weights."""
     if not any(recording.observations for recording in recordings_of(division)):
         raise errors.EngineCannotRun(
-            f"{name} weighs executions at their observations, and {division.program.name} has none",
+            f"{name} weights executions at their observations, and {division.program.name} has none",
             remedy="Add observe or factor statements, or use ImportanceSampling, which for such a program draws from "
             "the prior",
         )
@@ -62,35 +58,42 @@ class Swept:
         """log Ẑ of each filter."""
         return logsumexp(self.log_weights, axis=1) - np.log(self.log_weights.shape[1])
 
+    def picked(self, rng: np.random.Generator) -> Traces:
+        """One particle of each filter, in proportion to its weight."""
+        return self.traces.take(self.picked_rows(rng))
 
-def picked(swept: Swept, rng: np.random.Generator) -> np.ndarray:
-    """One particle of each filter in proportion to its weight: rows of the traces."""
-    r, n = swept.log_weights.shape
-    top = swept.log_weights.max(axis=1, keepdims=True)
-    noise = rng.gumbel(size=(r, n))
-    # Where all weights are zero, any particle is as bad.
-    return np.arange(r) * n + (np.where(top > -np.inf, swept.log_weights, 0.0) + noise).argmax(axis=1)
+    def picked_rows(self, rng: np.random.Generator) -> np.ndarray:
+        """The rows of `picked`."""
+        r, n = self.log_weights.shape
+        top = self.log_weights.max(axis=1, keepdims=True)
+        noise = rng.gumbel(size=(r, n))
+        # Where all weights are zero, the choice is uniform.
+        return np.arange(r) * n + (np.where(top > -np.inf, self.log_weights, 0.0) + noise).argmax(axis=1)
 
 
 @dataclass(frozen=True)
 class Filter:
-    """How particles are resampled: by which scheme, and below which effective share of them."""
+    """A particle filter: its particles, the scheme of resampling, and the effective share below which they resample."""
 
     particles: int
     resampling: str = "systematic"
     threshold: float = 0.5
     ancestor_sampling: bool = False
 
+    def allowed(self, session: Session) -> int:
+        """Executions for which there is budget and, by trial filters, time."""
+        return session.allowed(lambda n: replace(self, particles=n).sweep(session.runner, 1, session.rng))
+
     def sweep(self, runner: Runner, filters: int, rng: np.random.Generator, given: Constraints | None = None) -> Swept:
-        """Run filters from the first observation to the last; `given` are values of sites that all particles have."""
+        """Run filters from the first observation to the last; `given` are values of sites of all particles."""
         return self._sweep(runner, filters, rng, given or Constraints(), np.zeros(filters, bool))
 
     def conditional_sweep(
         self, runner: Runner, references: Traces, rng: np.random.Generator, conditional: np.ndarray | None = None
     ) -> Swept:
-        """Filters in each of which the first particle is a given execution, which always survives (Andrieu, 2010).
+        """Run filters in which the first particle is a reference execution, which always survives (Andrieu, 2010).
 
-        `conditional` says for which of them that holds; the others run freely.
+        Where `conditional` is False, a filter runs freely.
         """
         filters = len(references)
         conditional = np.ones(filters, bool) if conditional is None else conditional
@@ -133,17 +136,17 @@ class Filter:
                 log_weights = _evened(log_weights, poor)
                 log_likelihood = log_likelihood[ancestors]
                 arrivals = _copied(arrivals, ancestors, observed)
-            # The interpreter has run to the end with its executions: there is nowhere to send them on from.
+            # The interpreter has run its executions to their end.
             interpreted = [arrival for arrival in arrivals if arrival.execution is not None]
             parts = [(arrival.fork, arrival.batch) for arrival in arrivals if arrival.execution is None]
 
     def _ancestors(
         self, log_weights: np.ndarray, poor: np.ndarray, conditional: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """The particle that each is to descend from; a reference descends from itself, and filters in order stay."""
+        """The ancestor of each particle; references, and particles that are not resampled, are their own."""
         filters, n = log_weights.shape
         chosen = np.tile(np.arange(n), (filters, 1))
-        # Given the reference, the others are independent of each other only if they were without it.
+        # With a reference, the others must be resampled independently of each other.
         for scheme, rows in ((self.resampling, poor & ~conditional), ("multinomial", poor & conditional)):
             if rows.any():
                 chosen[rows] = resampled(log_weights[rows], scheme, rng)
@@ -152,13 +155,16 @@ class Filter:
 
 
 def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
-    """Add what an observation says of the particles at one place; whether they may meet another."""
+    """Add the log likelihood of an observation to the terms of the particles at one place.
+
+    Returns whether they may meet another observation.
+    """
     members = arrival.batch.members
     if arrival.fork.remainder:  # beyond the bound on sites
         terms[members] = -np.inf
         return False
     if arrival.execution is not None:
-        # The interpreter cannot stop on the way: all that was not weighed yet is weighed now.
+        # The interpreter cannot stop at an observation: all that remain are added now.
         known = log_likelihood[members]
         terms[members] = valid(arrival.scores().log_likelihood) - np.where(known > -np.inf, known, 0.0)
         return False
@@ -168,10 +174,10 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
     observation = recording.observations[observed - 1]
     is_all = len(recording.observations) == 1 and observation.preceding == len(recording.sites)
     if is_all and arrival.fork.question is None:
-        # What there is to say of these executions is compiled, and asked for again when they are collected.
+        # The only observation comes last: the compiled density of the execution has it, and is needed later anyway.
         terms[members] = valid(arrival.scores().log_likelihood)
         return False
-    # What comes before the observation is drawn now, so that the copies of a particle share it.
+    # Sites before the observation are drawn now, so that the copies of a particle share their values.
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])
     terms[members] = valid(_in_parts(arrival, recording.log_likelihood(observation)))
@@ -179,7 +185,7 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
 
 
 def _in_parts(arrival: Arrival, term: Any) -> np.ndarray:
-    """A term for each member, over some members at a time; what it takes on the way is kept if it is small."""
+    """A term for each member, computed for some members at a time; small intermediate values are kept."""
     batch, values = arrival.batch, []
     known: dict[Node, list[np.ndarray]] = {}
     for start in range(0, len(batch), AT_ONCE):
@@ -193,13 +199,13 @@ def _in_parts(arrival: Arrival, term: Any) -> np.ndarray:
 
 
 def _evened(log_weights: np.ndarray, poor: np.ndarray) -> np.ndarray:
-    """After resampling all particles of a filter weigh the same, their mean."""
+    """After resampling, all particles of a filter have the mean of its weights."""
     mean = logsumexp(log_weights, axis=1, keepdims=True) - np.log(log_weights.shape[1])
     return np.where(poor[:, None], mean, log_weights)
 
 
 def _copied(arrivals: Sequence[Arrival], ancestors: np.ndarray, stream: int) -> list[Arrival]:
-    """The next generation, at the places where their ancestors are."""
+    """The next generation, each at the place of its ancestor."""
     copies = []
     for arrival in arrivals:
         members = arrival.batch.members

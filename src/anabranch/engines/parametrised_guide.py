@@ -1,8 +1,8 @@
 """A guide with parameters: a program in which each `numpyro.param` statement has become a site.
 
-The site of a parameter holds its unconstrained value φ and has a flat density, so that it adds nothing to log q. The
-guide is divided into its paths once, and executed with whatever value the parameters have by then; its density is
-compiled once per path, with the parameters among its coordinates, and so is ∇_φ log q(x; φ).
+The site of a parameter has its unconstrained value φ and a flat density, which adds zero to log q. The guide is divided
+into its paths once, and executed with the current values of the parameters; log q(x; φ) and ∇_φ log q(x; φ) are
+compiled once per path, with the parameters among its coordinates.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import Division, Path
-from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Restarted
-from anabranch.divide.graph import Node
-from anabranch.divide.internals import PathTracer, as_input, inside
-from anabranch.divide.recording import Program, Recording
+from anabranch.divide import (
+    Constraints,
+    Division,
+    Node,
+    Path,
+    PathTracer,
+    Program,
+    Recording,
+    Restarted,
+    as_input,
+    inside,
+)
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces
 from anabranch.engines.variational import centred
@@ -31,11 +37,11 @@ from anabranch.engines.variational import centred
 __all__ = ["ParametrisedGuide", "parameter_of"]
 
 _PREFIX = "param "
-"""What the sites of parameters begin with, so that none has the name of a site of the program."""
+"""The prefix of the sites of parameters, so that none has the name of a site of the program."""
 
 
 class _Flat(dist.Distribution):
-    """A density of one over all real arrays of a shape; what it draws is the initial value."""
+    """A density of one over all real arrays of a shape, whose draws are the initial value."""
 
     arg_constraints = {"initial": constraints.real}  # noqa: RUF012
     support = constraints.real
@@ -52,7 +58,7 @@ class _Flat(dist.Distribution):
 
 
 class _ParametersAsSites(Messenger):
-    """Turns each parameter that a guide asks for into a site with a flat density, and transforms its value."""
+    """Turns each parameter of a guide into a site with a flat density, and transforms its value."""
 
     def __init__(self, guide: Callable[..., Any], transforms: dict[str, Any]) -> None:
         super().__init__(guide)
@@ -94,7 +100,7 @@ def _initial(name: str, given: tuple[Any, ...], transform: Any) -> np.ndarray:
 
 
 class ParametrisedGuide(Runner):
-    """Executes a guide at the present value of its parameters.
+    """Executes a guide at the current values of its parameters.
 
     Attributes:
         unconstrained: φ, an array for each parameter that an execution has met.
@@ -111,12 +117,12 @@ class ParametrisedGuide(Runner):
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
-        """The parameters, as the guide sees them."""
+        """The constrained parameters."""
         with inside():
             return {name: np.asarray(self._transforms[name](value)) for name, value in self.unconstrained.items()}
 
     def execute(self, n: int, given: Constraints | None = None) -> Traces:
-        """Execute the guide n times; the sites of its parameters are not among those that it draws."""
+        """Execute the guide n times; the traces do not have the sites of its parameters."""
         values = {_PREFIX + name: np.broadcast_to(v, (n, *v.shape)) for name, v in self.unconstrained.items()}
         try:
             drawn = super().execute(n, Constraints(values))
@@ -130,16 +136,12 @@ class ParametrisedGuide(Runner):
         for key in filter(_is_parameter, drawn.values):
             self._meet(key, drawn.values[key][np.argmax(drawn.present[key])])
         self.drawn = drawn
-        columns = (
-            {key: column[key] for key in column if not _is_parameter(key)}
-            for column in (drawn.values, drawn.log_probs, drawn.present)
-        )
-        return self._without_nan(Traces(drawn.paths, drawn.path, drawn.log_likelihood, *columns))
+        return self._without_nan(drawn.with_sites(key for key in drawn.values if not _is_parameter(key)))
 
     def gradient(self, f: np.ndarray) -> dict[str, np.ndarray]:
-        """(1/n) Σ_i ∇_φ log q(x_i; φ) (f_i − b_i) over the executions drawn last, for each parameter that some met.
+        """(1/n) Σ_i ∇_φ log q(x_i; φ) (f_i − b_i) over the executions drawn last, for each of their parameters.
 
-        b_i is the mean of f over the others that met the parameter.
+        b_i is the mean of f over the other executions with the parameter.
         """
         scores: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         for name, rows, score in self._scores():
@@ -156,14 +158,14 @@ class ParametrisedGuide(Runner):
         self.unconstrained[name] = self.unconstrained[name] + step
         if not np.isfinite(self.unconstrained[name]).all():
             raise errors.EngineCannotRun(
-                f"parameter {name!r} of the guide is no longer a number", remedy="Lower rate, or constrain it"
+                f"parameter {name!r} of the guide became NaN or infinite", remedy="Lower rate, or constrain it"
             )
 
     def _scores(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """∇_φ log q(x; φ) of the executions drawn last, by parameter: its name, their numbers, a row for each."""
         for path, rows in self.drawn.by_path():
             points = path.coordinates(self.drawn.named(path, rows))
-            # A draw at the very edge of a support has no coordinates.
+            # A draw at the edge of a support has no finite coordinates.
             finite = np.isfinite(points).all(axis=1)
             gradient = path.differentiate(points[finite])[1]
             for site in path.sites:
@@ -175,7 +177,7 @@ class ParametrisedGuide(Runner):
         name = key[0].removeprefix(_PREFIX)
         if self.unconstrained.setdefault(name, initial).shape != key[1]:
             raise errors.EngineCannotRun(
-                f"parameter {name!r} of the guide has one shape in one execution and another in another",
+                f"parameter {name!r} of the guide has different shapes in different executions",
                 remedy="Give a parameter of each shape its own name",
             )
 
@@ -202,7 +204,7 @@ def _is_parameter(key: Key) -> bool:
 
 
 def _check(path: Path) -> None:
-    """Refuse a path of a guide whose density has no derivative by the parameters, or is not normalised."""
+    """Refuse a path of a guide whose density has no gradient, or is not normalised."""
     if not path.has_gradient:
         raise errors.EngineCannotRun(
             "the guide is run by the interpreter, so that its density cannot be differentiated",
@@ -225,15 +227,15 @@ def _check(path: Path) -> None:
 
 
 def _check_sites(recording: Recording) -> None:
-    """Refuse a site whose support moves with the parameters: the score knows nothing of it."""
+    """Refuse a site whose support depends on the parameters: the score has no term for it."""
     parameters = sum(1 << site.index for site in recording.sites if parameter_of(site.name) is not None)
     for site in recording.sites:
         with recording.trace.current():
             bounds = [x for x in tree_leaves(site.distribution.support) if isinstance(x, PathTracer)]
         if any(bound.sites & parameters for bound in bounds):
             raise errors.EngineCannotRun(
-                "its support depends on the parameters of the guide, so that their gradient cannot be had from its "
-                "density",
+                "its support depends on the parameters of the guide, so that its density alone does not have their "
+                "gradient",
                 site=site.name,
                 where=site.where,
                 remedy="Draw from a distribution with a fixed support, and let the parameters change its shape",

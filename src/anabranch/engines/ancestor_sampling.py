@@ -1,7 +1,7 @@
-"""Ancestor sampling: in a conditional filter the reference may go on from the past of any particle.
+"""Ancestor sampling: in a conditional filter the reference may continue the past of any particle.
 
-It lets the beginning of a long execution move, which a filter has long settled by its end (Lindsten, Jordan and Schön,
-2014).
+The beginning of a long execution, which has few distinct particles by the end of a filter, can change in this way
+(Lindsten, Jordan and Schön, 2014).
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from anabranch.divide.batch import Constraints
-from anabranch.divide.recording import Site
-from anabranch.divide.tree import Arrival
+from anabranch.divide import Arrival, Constraints, Site
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces, valid
 
@@ -20,10 +18,10 @@ __all__ = ["Past"]
 
 
 class Past:
-    """What the particles of filters have done up to an observation.
+    """The particles of filters up to an observation.
 
-    Particle i becomes the past of a reference with a probability in proportion to w_t^i γ(x_{1:t}^i, x'_{t+1:T}) /
-    γ(x_{1:t}^i), with x' the rest of the reference: zero where the program, with that past, does not have its sites.
+    Particle i becomes the past of a reference x' with a probability in proportion to w_t^i γ(x_{1:t}^i, x'_{t+1:T}) /
+    γ(x_{1:t}^i), which is zero where the program, with that past, does not have the remaining sites of x'.
     """
 
     def __init__(self, runner: Runner, arrivals: Sequence[Arrival], observed: int, log_likelihood: np.ndarray) -> None:
@@ -41,7 +39,7 @@ class Past:
         filters: np.ndarray,
         rng: np.random.Generator,
     ) -> None:
-        """Choose the past of the reference of each of these filters, the first particle of it."""
+        """Choose the past of the reference, the first particle, of each of these filters."""
         n = log_weights.shape[1]
         first = np.repeat(np.arange(len(log_weights)) * n, n)
         values, present = dict(self.traces.values), dict(self.traces.present)
@@ -49,7 +47,7 @@ class Past:
         nowhere = np.zeros(len(first), bool)
         clash = nowhere.copy()
         for key, column in references.values.items():
-            # A site of the reference's own past is not part of what is to come.
+            # A site of the reference's own past is not part of its future.
             rest[key] = references.present[key][first] & ~self.traces.present.get(key, nowhere)[first]
             clash |= rest[key] & self.traces.present.get(key, nowhere)
             filled = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
@@ -57,7 +55,7 @@ class Past:
             present[key] = present.get(key, nowhere) | rest[key]
         whole = self.runner.execute(len(first), Constraints(values, present))
         log_future = valid(whole.log_likelihood) - self.log_likelihood
-        fits = (whole.log_density > -np.inf) & ~clash  # no site may be in the past and in what is to come
+        fits = (whole.log_density > -np.inf) & ~clash  # no site may be in the past and in the future
         for key in sorted(whole.present.keys() | rest.keys()):
             there, wanted = whole.present.get(key, nowhere), rest.get(key, nowhere)
             fits &= ~(wanted & ~there)  # a site of the reference that is not met
@@ -70,7 +68,7 @@ class Past:
 
 
 def _sites_before(arrival: Arrival, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
-    """The sites that came before an observation, or all of an execution that has ended, with their values."""
+    """The sites before an observation, or all sites of an execution that has ended, with their values."""
     if arrival.fork.remainder:
         return
     recording = arrival.recording
