@@ -12,7 +12,6 @@ JAX. Arrays of random keys cannot be NumPy arrays and stay JAX arrays; whatever 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -23,8 +22,9 @@ import numpy as np
 from jax.extend import core
 
 from anabranch.divide.dispatch import one_call
-from anabranch.divide.numpy_backend import elementwise, indexing, linear, shapes
-from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.divide.numpy_backend import primitives
+from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
+from anabranch.divide.numpy_backend.primitives import CALL_BODIES, Condition, Params, Rule
 from anabranch.limits import checkpoint
 
 __all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]
@@ -35,7 +35,7 @@ AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
 def apply(primitive: core.Primitive, params: Params, args: Sequence[Array]) -> list[Array]:
     """Evaluate one primitive over the batch; a list of its outputs, even when there is only one."""
     rule = _rule(primitive, params)
-    if rule is None or (_include_keys(args) and primitive.name not in _CALL_BODIES):
+    if rule is None or (_include_keys(args) and primitive.name not in CALL_BODIES):
         return _apply_with_jax(primitive, params, args)
     with np.errstate(all="ignore"):
         result = rule(params, *args)
@@ -94,7 +94,7 @@ def _padded(array: Any, size: int) -> Any:
 
 
 def _apply_with_jax(primitive: core.Primitive, params: Params, args: Sequence[Any]) -> list[Any]:
-    bind = partial(primitive.bind, **primitive.get_bind_params(dict(params)))
+    bind = primitives.binder(primitive, params)
     batch = batch_size(args)
     with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
         if batch == 1:
@@ -193,10 +193,10 @@ class _Builder:
     def add(self, eqn: core.JaxprEqn, inputs: Sequence[int]) -> list[int]:
         """Add what computes an equation's outputs from the given slots; the slots of the outputs."""
         name, params = eqn.primitive.name, eqn.params
-        if name in _CALL_BODIES:
-            return self.inline(params[_CALL_BODIES[name]], inputs)
-        if name == "cond" and self.values[inputs[0]] is not None:
-            return self.inline(params["branches"][int(self.values[inputs[0]][0])], inputs[1:])
+        if name in CALL_BODIES:
+            return self.inline(params[CALL_BODIES[name]], inputs)
+        if name == primitives.COND and self.values[inputs[0]] is not None:
+            return self.inline(primitives.branches(params)[int(self.values[inputs[0]][0])], inputs[1:])
         rule = _rule(eqn.primitive, params)
         if rule is None or any(_is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
             rule = _jax_rule(eqn.primitive)
@@ -241,7 +241,7 @@ def _rows(arrays: Sequence[Array], rows: Array) -> list[Array]:
 
 
 def _cond(params: Params, index: Array, *args: Array) -> list[Array]:
-    branches = params["branches"]
+    branches = primitives.branches(params)
     taken = np.unique(index)
     if len(taken) == 1:
         return _run(branches[int(taken[0])], args)
@@ -253,20 +253,13 @@ def _cond(params: Params, index: Array, *args: Array) -> list[Array]:
     return results
 
 
-def _cond_condition(params: Params) -> bool:
-    return not any(_is_key(aval) for aval in params["branches"][0].out_avals)
-
-
 def _while(params: Params, *args: Array) -> list[Array]:
     """Loop until no execution goes on; those that stop are set aside, so that each does only its own iterations."""
-    first_body_const = params["cond_nconsts"]
-    first_carry = first_body_const + params["body_nconsts"]
-    cond_consts, body_consts = list(args[:first_body_const]), list(args[first_body_const:first_carry])
-    carry = list(args[first_carry:])
+    condition, body, cond_consts, body_consts, carry = primitives.while_parts(params, args)
     rows = None  # the executions still running; None until some stop before others
     results: list[Array] = []
     while True:
-        (going,) = _run(params["cond_jaxpr"], cond_consts + carry)
+        (going,) = _run(condition, cond_consts + carry)
         running = going.reshape(len(going), -1).any(axis=1)
         if not running.any():
             break
@@ -278,7 +271,7 @@ def _while(params: Params, *args: Array) -> list[Array]:
                 result[rows[~running]] = spread(value, len(running))[~running]
             rows, going = rows[running], going[running]
             cond_consts, body_consts, carry = (_rows(part, running) for part in (cond_consts, body_consts, carry))
-        carry = _advance(going, carry, _run(params["body_jaxpr"], body_consts + carry))
+        carry = _advance(going, carry, _run(body, body_consts + carry))
     if rows is None:
         return carry
     for result, value in zip(results, carry, strict=True):
@@ -297,20 +290,15 @@ def _advance(going: Array, carry: list[Array], following: list[Array]) -> list[A
 
 
 def _scan(params: Params, *args: Array) -> list[Array]:
-    jaxpr, length = params["jaxpr"], params["length"]
-    first_carry = params["num_consts"]
-    first_input = first_carry + params["num_carry"]
-    consts, carry, inputs = list(args[:first_carry]), list(args[first_carry:first_input]), args[first_input:]
-    collected = []
-    for i in reversed(range(length)) if params["reverse"] else range(length):
+    jaxpr = primitives.scan_body(params)
+    consts, carry, inputs, positions = primitives.scan_parts(params, args)
+    count = len(carry)
+    if not positions:
+        return carry + [np.empty((1, 0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[count:]]
+    collected: list[Any] = [None] * len(positions)
+    for i in positions:
         outputs = _run(jaxpr, [*consts, *carry, *[a[:, i] for a in inputs]])
-        carry = outputs[: params["num_carry"]]
-        collected.append(outputs[params["num_carry"] :])
-    if params["reverse"]:
-        collected.reverse()
-    if not collected:
-        avals = jaxpr.out_avals[params["num_carry"] :]
-        return carry + [np.empty((1, 0, *aval.shape), aval.dtype) for aval in avals]
+        carry, collected[i] = outputs[:count], outputs[count:]
     return carry + [_stack(values) for values in zip(*collected, strict=True)]
 
 
@@ -319,60 +307,21 @@ def _stack(values: Sequence[Array]) -> Array:
     return np.stack([spread(value, size) for value in values], axis=1)
 
 
-def _scan_condition(params: Params) -> bool:
-    return not any(_is_key(aval) for aval in params["jaxpr"].out_avals)
+def _linear_solve(params: Params, *args: Array) -> list[Array]:
+    return _run(*primitives.linear_solve_parts(params, args))
 
-
-def _custom_linear_solve(params: Params, *args: Array) -> list[Array]:
-    lengths = params["const_lengths"]
-    start = lengths.matvec + lengths.vecmat
-    solve_consts = args[start : start + lengths.solve]
-    return _run(params["jaxprs"].solve, [*solve_consts, *args[sum(lengths) :]])
-
-
-def _platform_index(params: Params) -> Array:
-    """Which of several platform-specific versions to run: the processor's, or else the one for any platform."""
-    platforms = params["platforms"]
-    chosen = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
-    return np.array([chosen], np.int32)
-
-
-# Primitives that only run a jaxpr, and the parameter that holds it.
-_CALL_BODIES = {
-    "call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-}
-
-_CONTROL_FLOW: dict[str, Rule] = {
-    "cond": _cond,
-    "custom_linear_solve": _custom_linear_solve,
-    "scan": _scan,
-    "while": _while,
-}
 
 RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **shapes.RULES,
-    **indexing.RULES,
-    **linear.RULES,
-    **_CONTROL_FLOW,
-    **{name: _call(body) for name, body in _CALL_BODIES.items()},
-    "platform_index": _platform_index,
+    **primitives.RULES,
+    **{name: _call(body) for name, body in CALL_BODIES.items()},
+    primitives.COND: _cond,
+    primitives.LINEAR_SOLVE: _linear_solve,
+    primitives.SCAN: _scan,
+    primitives.WHILE: _while,
 }
-
-# For the few rules that do not cover all of a primitive: whether one covers these parameters.
 _CONDITIONS: dict[str, Condition] = {
-    **elementwise.CONDITIONS,
-    **indexing.CONDITIONS,
-    **linear.CONDITIONS,
-    "cond": _cond_condition,
-    "scan": _scan_condition,
+    **primitives.CONDITIONS,
+    primitives.COND: lambda params: not any(map(_is_key, primitives.branches(params)[0].out_avals)),
+    primitives.SCAN: lambda params: not any(map(_is_key, primitives.scan_body(params).out_avals)),
 }
+_CONTROL_FLOW = {primitives.COND, primitives.LINEAR_SOLVE, primitives.SCAN, primitives.WHILE}
