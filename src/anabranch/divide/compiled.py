@@ -21,6 +21,7 @@ from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Equation
+from anabranch.divide.numpy_backend.primitives import repetitions
 from anabranch.divide.recording import Recording
 from anabranch.limits import checkpoint
 
@@ -168,4 +169,4 @@ def _numbers_inside(params: Mapping[str, Any]) -> int:
         for equation in jaxpr.eqns:
             avals: list[Any] = [variable.aval for variable in equation.outvars]
             once += sum(aval.size for aval in avals) + _numbers_inside(equation.params)
-    return once * int(params.get("length", 1))
+    return once * repetitions(params)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide import numpy_backend
+from anabranch.divide.numpy_backend.primitives import COPY
 from anabranch.limits import Limits, checkpoint, time_limit
 
 __all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", "with_batch_axis"]
@@ -56,23 +57,9 @@ class Equation:
     seconds: float = 0.0
 
 
-class _Copy:
-    """Has the face of a primitive; hands its argument on."""
-
-    name = "copy"
-    multiple_results = False
-
-    @staticmethod
-    def bind(value: Any) -> Any:
-        return value
-
-
-_COPY = _Copy()
-
-
 def alias(node: Node, value: Any) -> Equation:
     """An equation that defines `node` to be `value`."""
-    return Equation(_COPY, {}, (value,), (node,))
+    return Equation(COPY, {}, (value,), (node,))
 
 
 class Graph:
@@ -175,6 +162,4 @@ def _in_pieces(step: Equation, values: Sequence[Any], n: int, limits: Limits) ->
 
 def with_batch_axis(constant: Any) -> Any:
     """A constant as a batch of one. The keys of `jax.random` have no NumPy form and stay what they are."""
-    if isinstance(constant, jax.Array) and jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
-        return constant[None]
-    return np.asarray(constant)[None]
+    return (constant if numpy_backend.is_key(constant) else np.asarray(constant))[None]

@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide.graph import Equation, Graph, Node
+from anabranch.divide.numpy_backend.primitives import NOT_PACKED, joined_axis
 from anabranch.limits import checkpoint
 
 __all__ = ["Lanes", "Pack", "plan"]
 
 _SMALLEST_PACK = 3
-# A loop over lanes would run each until the last is done, and a conditional would take both sides.
-_NOT_PACKED = {"while", "cond", "scan", "pure_callback", "io_callback", "debug_callback"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,7 @@ def plan(graph: Graph, steps: Sequence[Equation]) -> list[Equation | Pack]:
         groups[(level, _form(graph, step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
-        if len(group) >= _SMALLEST_PACK and group[0].primitive.name not in _NOT_PACKED:
+        if len(group) >= _SMALLEST_PACK and group[0].primitive.name not in NOT_PACKED:
             out.append(Pack(group))
         else:
             out.extend(group)
@@ -146,14 +145,13 @@ class Lanes:
 
     def _join(self, step: Equation) -> bool:
         """Stack or concatenate the lanes of one array by a reshape, as `jnp.stack` of many sites asks for."""
-        axis = step.params.get({"stack": "axis", "concatenate": "dimension"}.get(step.primitive.name, ""))
-        if axis is None or len(step.inputs) < _SMALLEST_PACK:
+        along = joined_axis(step.primitive, step.params)
+        array = None if along is None or len(step.inputs) < _SMALLEST_PACK else self._one_array(step.inputs)
+        if along is None or array is None:
             return False
-        array = self._one_array(step.inputs)
-        if array is None:
-            return False
+        axis, is_new = along
         joined = jnp.moveaxis(array, 0, axis)
-        if step.primitive.name == "concatenate":
+        if not is_new:
             joined = joined.reshape(*joined.shape[:axis], -1, *joined.shape[axis + 2 :])
         self.values[step.outputs[0]] = joined
         return True

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -27,7 +26,7 @@ from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
 from anabranch.divide.numpy_backend.primitives import CALL_BODIES, Condition, Params, Rule
 from anabranch.limits import checkpoint
 
-__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]
+__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "is_key", "supports"]
 
 AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
 
@@ -71,9 +70,9 @@ def _rule(primitive: core.Primitive, params: Params) -> Rule | None:
 # --- Primitives without a rule ---------------------------------------------------------------------------------------
 
 
-def _is_key(array: Any) -> bool:
-    """Whether an array, or the abstract value of one, has random keys for elements."""
-    return jnp.issubdtype(array.dtype, jax.dtypes.extended)
+def is_key(value: Any) -> bool:
+    """Whether an array, or the type of one, has for elements the keys of `jax.random`, which have no NumPy form."""
+    return hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
 
 
 def _include_keys(args: Sequence[Any]) -> bool:
@@ -85,7 +84,7 @@ _NUMPY_ONLY = frozenset([np.ndarray])
 
 
 def _from_jax(array: jax.Array) -> Any:
-    return array if _is_key(array) else np.asarray(array)
+    return array if is_key(array) else np.asarray(array)
 
 
 def _padded(array: Any, size: int) -> Any:
@@ -184,7 +183,7 @@ class _Builder:
         body = getattr(jaxpr, "jaxpr", jaxpr)
         slots = dict(zip(body.invars, arguments, strict=True))
         for variable, const in zip(body.constvars, consts, strict=True):
-            slots[variable] = self.new_slot((const if _is_key(variable.aval) else np.asarray(const))[None])
+            slots[variable] = self.new_slot((const if is_key(variable.aval) else np.asarray(const))[None])
         for eqn in body.eqns:
             inputs = [self.read(slots, atom) for atom in eqn.invars]
             slots.update(zip(eqn.outvars, self.add(eqn, inputs), strict=True))
@@ -198,7 +197,7 @@ class _Builder:
         if name == primitives.COND and self.values[inputs[0]] is not None:
             return self.inline(primitives.branches(params)[int(self.values[inputs[0]][0])], inputs[1:])
         rule = _rule(eqn.primitive, params)
-        if rule is None or any(_is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+        if rule is None or any(is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
             rule = _jax_rule(eqn.primitive)
         elif name not in _CONTROL_FLOW and all(self.values[slot] is not None for slot in inputs):
             result = rule(params, *[self.values[slot] for slot in inputs])
@@ -321,7 +320,7 @@ RULES: dict[str, Rule] = {
 }
 _CONDITIONS: dict[str, Condition] = {
     **primitives.CONDITIONS,
-    primitives.COND: lambda params: not any(map(_is_key, primitives.branches(params)[0].out_avals)),
-    primitives.SCAN: lambda params: not any(map(_is_key, primitives.scan_body(params).out_avals)),
+    primitives.COND: lambda params: not any(map(is_key, primitives.branches(params)[0].out_avals)),
+    primitives.SCAN: lambda params: not any(map(is_key, primitives.scan_body(params).out_avals)),
 }
 _CONTROL_FLOW = {primitives.COND, primitives.LINEAR_SOLVE, primitives.SCAN, primitives.WHILE}
