@@ -42,6 +42,10 @@ def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
 
 
+class UnsupportedVersion(AnabranchError, ImportError):
+    """Raised by `import anabranch` when jax or NumPyro is installed in a version that Anabranch does not work with."""
+
+
 class BadSetting(AnabranchError, ValueError, TypeError):
     """Raised when a setting or an argument of the library is not what it must be; the message says what that is, and
     what was given."""

@@ -49,7 +49,7 @@ def evaluate_jaxpr(jaxpr: core.ClosedJaxpr, args: Sequence[Array]) -> list[Array
 
 def supports(primitive: core.Primitive, params: Params) -> bool:
     """Whether the primitive, and every one in jaxprs inside it, has a rule, so that XLA will not be needed."""
-    return _rule(primitive, params) is not None and all(map(_supports_jaxpr, core.jaxprs_in_params(params)))
+    return _rule(primitive, params) is not None and all(map(_supports_jaxpr, primitives.jaxprs_in(params)))
 
 
 _supported: WeakKeyDictionary[core.Jaxpr, bool] = WeakKeyDictionary()

@@ -8,14 +8,14 @@ more slowly: a test fails when the installed jax lacks a primitive that is named
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.extend.core.primitives import add_p
 from jax.lax import GatherScatterMode, RoundingMethod
 
@@ -309,6 +309,14 @@ def linear_solve_parts(params: Params, args: Sequence[Any]) -> tuple[ClosedJaxpr
     lengths = params["const_lengths"]
     start = lengths.matvec + lengths.vecmat
     return params["jaxprs"].solve, [*args[start : start + lengths.solve], *args[sum(lengths) :]]
+
+
+def jaxprs_in(params: Params) -> Iterator[Jaxpr]:
+    """The jaxprs that a primitive runs. jax 0.9 has no public function for it."""
+    for value in params.values():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, ClosedJaxpr | Jaxpr):
+                yield each.jaxpr if isinstance(each, ClosedJaxpr) else each
 
 
 def repetitions(params: Params) -> int:
