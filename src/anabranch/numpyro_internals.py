@@ -3,6 +3,7 @@
 - `primitives._PYRO_STACK`: whether a handler is active, without which a statement has no effect.
 - `biject_to._registry`: whether a support has a bijection; asking `biject_to` itself fails without saying why.
 - `_mask`, `_batch_shape`, `_validate_args`: attributes of distributions without a public name that can be set.
+- The log probability of an impossible value, which is not the same number in all versions.
 - The code of functions, and the names of their local variables: a message does not say which function sent it.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
+import jax.numpy as jnp
 import numpyro
 from numpyro import handlers, primitives
 from numpyro.distributions import biject_to
@@ -25,11 +27,15 @@ __all__ = [
     "has_bijection",
     "is_handled",
     "locals_of_obs_mask",
+    "log_prob_of",
     "mask_of",
 ]
 
 BATCH_SHAPE, VALIDATE_ARGS = "_batch_shape", "_validate_args"
 """The attributes of a distribution that hold its batch shape, and whether its values are checked."""
+
+_ZERO_IS_FINITE = tuple(map(int, numpyro.__version__.split(".")[:2])) < (0, 22)
+"""Before 0.22, a category of probability zero has the lowest float for its logarithm; since then, minus infinity."""
 
 _PLATE, _PRNG_KEY = primitives.plate.__init__.__code__, numpyro.prng_key.__code__
 _UNCONDITION, _BLOCK = handlers.uncondition.process_message.__code__, handlers.block.process_message.__code__
@@ -49,6 +55,14 @@ def has_bijection(support: Any) -> bool:
 def mask_of(distribution: Any) -> Any:
     """The mask of a `MaskedDistribution`."""
     return distribution._mask
+
+
+def log_prob_of(distribution: Any, value: Any) -> Any:
+    """The log density at a value as the distribution gives it; minus infinity where a probability is zero."""
+    terms = distribution.log_prob(value)
+    if _ZERO_IS_FINITE and getattr(distribution.support, "is_discrete", False):
+        terms = jnp.where(terms <= 0.5 * jnp.finfo(jnp.result_type(terms, float)).min, -jnp.inf, terms)
+    return terms
 
 
 def empty_plate(frame: FrameType | None) -> str | None:

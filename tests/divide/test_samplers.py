@@ -6,6 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints, transforms
+from numpyro.distributions.conjugate import NegativeBinomial  # not in `distributions` before NumPyro 0.22
 from scipy import stats
 
 from anabranch.divide import samplers
@@ -115,8 +116,8 @@ DISCRETE = [
     ("GeometricLogits", lambda x: dist.Geometric(logits=x), (-1.0,), (V([-1.5, 2.0]),)),
     ("Poisson", dist.Poisson, (3.0,), (V([0.0, 3.0, 40.0]),)),
     ("GammaPoisson", dist.GammaPoisson, (2.0, 0.5), (V([0.5, 4.0]), SCALE)),
-    ("NegativeBinomialProbs", dist.NegativeBinomial, (2.5, 0.4), (V([0.5, 4.0]), V([[0.2], [0.7]]))),
-    ("NegativeBinomialLogits", lambda n, x: dist.NegativeBinomial(n, logits=x), (2.5, 0.4), (V([0.5, 4.0]), 0.2)),
+    ("NegativeBinomialProbs", NegativeBinomial, (2.5, 0.4), (V([0.5, 4.0]), V([[0.2], [0.7]]))),
+    ("NegativeBinomialLogits", lambda n, x: NegativeBinomial(n, logits=x), (2.5, 0.4), (V([0.5, 4.0]), 0.2)),
     ("NegativeBinomial2", dist.NegativeBinomial2, (2.5, 0.8), (V([0.5, 4.0]), SCALE)),
     ("ZeroInflatedPoisson", dist.ZeroInflatedPoisson, (0.3, 3.0), (V([0.3, 0.7]), SCALE)),
     ("ZeroInflatedBinomial", lambda p: dist.ZeroInflatedDistribution(dist.Binomial(5, 0.6), gate=p),

@@ -25,7 +25,7 @@ from numpyro.distributions.transforms import AffineTransform, Transform
 from anabranch.divide import numpy_backend
 from anabranch.divide.internals import inside, known_array
 from anabranch.divide.terms import base_support, summed, support_holds
-from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection
+from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection, log_prob_of
 
 __all__ = [
     "Described",
@@ -328,7 +328,7 @@ def holds(distribution: Any, value: Any) -> Any:
 
 def log_density(distribution: Any, value: Any, scale: Any = None) -> Any:
     """The log density at a value, summed and scaled."""
-    terms = distribution.log_prob(value)
+    terms = log_prob_of(distribution, value)
     return jnp.asarray(summed(terms if scale is None else scale * terms))
 
 

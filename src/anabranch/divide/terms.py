@@ -18,7 +18,7 @@ from numpyro.distributions.distribution import Unit
 from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input, is_key
-from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, mask_of
+from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, log_prob_of, mask_of
 
 __all__ = [
     "Observation",
@@ -276,7 +276,7 @@ def log_prob(
     if not isinstance(known, Node) and not np.all(known):
         return jnp.asarray(-np.inf)  # NumPyro would warn of a value that is known to be outside
     try:
-        terms = distribution.log_prob(value)
+        terms = log_prob_of(distribution, value)
     except NotImplementedError as error:
         raise errors.NoDensity(
             f"{type(distribution).__name__} has no log_prob",
