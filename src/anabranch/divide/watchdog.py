@@ -141,7 +141,7 @@ class Watch:
         if (limits is not None and limits.seconds is not None) or time.monotonic() - self._since < ENDLESS:
             return None
         return errors.EndlessProgram(
-            f"the program has met no statement and asked no question of a random value for {ENDLESS:g} seconds",
+            f"the program has reached no statement and no branch on a random value for {ENDLESS:g} seconds",
             where=self._place(),
             remedy="Make its loop end; to allow for a computation that takes longer, set a time for the run (seconds=)",
         )

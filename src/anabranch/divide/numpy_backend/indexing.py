@@ -48,6 +48,16 @@ def dynamic_update_slice(operand: Array, update: Array, starts: Sequence[Array])
 # --- Gather and scatter ----------------------------------------------------------------------------------------------
 
 
+class Windows(NamedTuple):
+    """Which axes a gather or scatter addresses how: the parts of jax's dimension numbers under one name each."""
+
+    dropped: tuple[int, ...]  # operand axes that the window does not have
+    start_map: tuple[int, ...]  # the operand axis that each component of an index vector moves along
+    operand_batching: tuple[int, ...]
+    index_batching: tuple[int, ...]
+    window_dims: tuple[int, ...]  # axes of the result, or of the updates, that are the window's
+
+
 class _Layout(NamedTuple):
     """How the axes of an operand are addressed; what depends on the shapes alone."""
 
@@ -60,14 +70,10 @@ class _Layout(NamedTuple):
 
 @cache
 def _layout(
-    operand_shape: tuple[int, ...],
-    index_shape: tuple[int, ...],  # without the batch and the index vector
-    sizes: tuple[int, ...],  # of the window, per operand axis
-    dropped: tuple[int, ...],  # operand axes the window does not have
-    start_map: tuple[int, ...],
-    operand_batching: tuple[int, ...],
-    index_batching: tuple[int, ...],
+    operand_shape: tuple[int, ...], index_shape: tuple[int, ...], sizes: tuple[int, ...], windows: Windows
 ) -> _Layout:
+    """The layout for windows of these sizes per operand axis; `index_shape` is without batch and index vector."""
+    dropped, start_map, operand_batching, index_batching, _ = windows
     axes = range(len(operand_shape))
     window_axes = [d for d in axes if d not in dropped and d not in operand_batching]
     # The last axes, if the window has all of them, need no index.
@@ -118,22 +124,10 @@ def _fill_value(dtype: np.dtype, given: Any) -> Any:
 
 
 def gather(
-    operand: Array,
-    indices: Array,
-    sizes: tuple[int, ...],
-    dropped: tuple[int, ...],
-    start_map: tuple[int, ...],
-    operand_batching: tuple[int, ...],
-    index_batching: tuple[int, ...],
-    *,
-    window_dims: tuple[int, ...],
-    fills: bool,
-    fill_value: Any,
+    operand: Array, indices: Array, sizes: tuple[int, ...], windows: Windows, fills: bool, fill_value: Any
 ) -> Array:
     """Windows of the operand, one for each index vector; one that sticks out is moved inside, or filled."""
-    layout = _layout(
-        operand.shape[1:], indices.shape[1:-1], sizes, dropped, start_map, operand_batching, index_batching
-    )
+    layout = _layout(operand.shape[1:], indices.shape[1:-1], sizes, windows)
     starts = indices.astype(np.int64, copy=False)
     clipped = np.minimum(np.maximum(starts, 0), layout.limits)
     # An unbatched operand is left so: its only row serves all executions.
@@ -143,7 +137,7 @@ def gather(
         if not inside.all():
             fill = np.asarray(_fill_value(operand.dtype, fill_value)).astype(operand.dtype)
             result = np.where(inside.reshape(inside.shape + (1,) * layout.window_rank), result, fill)
-    order = _interleaved(result.ndim, window_dims)
+    order = _interleaved(result.ndim, windows.window_dims)
     return result if order is None else result.transpose(order)
 
 
@@ -160,26 +154,12 @@ def replace(result: Array, index: tuple, values: Array) -> None:
     result[index] = values
 
 
-def scatter(
-    write: Callable,
-    operand: Array,
-    indices: Array,
-    updates: Array,
-    dropped: tuple[int, ...],
-    start_map: tuple[int, ...],
-    operand_batching: tuple[int, ...],
-    index_batching: tuple[int, ...],
-    *,
-    window_dims: tuple[int, ...],
-    clips: bool,
-) -> Array:
+def scatter(write: Callable, operand: Array, indices: Array, updates: Array, windows: Windows, clips: bool) -> Array:
     """The operand with updates written into windows; one that sticks out is moved inside, or dropped whole."""
-    window_sizes = iter([updates.shape[d + 1] for d in window_dims])
-    without = (*dropped, *operand_batching)
-    sizes = tuple([1 if d in without else next(window_sizes) for d in range(operand.ndim - 1)])
-    layout = _layout(
-        operand.shape[1:], indices.shape[1:-1], sizes, dropped, start_map, operand_batching, index_batching
-    )
+    window_dims, without = windows.window_dims, windows.dropped + windows.operand_batching
+    lengths = iter([updates.shape[d + 1] for d in window_dims])
+    sizes = tuple([1 if d in without else next(lengths) for d in range(operand.ndim - 1)])
+    layout = _layout(operand.shape[1:], indices.shape[1:-1], sizes, windows)
     starts = indices.astype(np.int64, copy=False)
     batch = batch_size((operand, indices, updates))
     result = spread(operand, batch).copy()

@@ -78,9 +78,7 @@ def _factorise(function: Callable, a: Array) -> Sequence[Array]:
     return results
 
 
-def triangular_solve(
-    a: Array, b: Array, *, left_side: bool, lower: bool, transposed: bool, unit_diagonal: bool
-) -> Array:
+def triangular_solve(a: Array, b: Array, left_side: bool, lower: bool, transposed: bool, unit_diagonal: bool) -> Array:
     # x a = b is solved as a' x' = b', so that there is one direction only.
     if not left_side:
         b, transposed = b.swapaxes(-1, -2), not transposed

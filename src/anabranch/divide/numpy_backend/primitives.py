@@ -128,51 +128,35 @@ def _cumulative(ufunc: np.ufunc) -> Rule:
 
 
 def _gather(params: Params, operand: Array, indices: Array) -> Array:
-    numbers = params["dimension_numbers"]
-    return indexing.gather(
-        operand,
-        indices,
-        tuple(params["slice_sizes"]),
-        tuple(numbers.collapsed_slice_dims),
-        tuple(numbers.start_index_map),
-        tuple(numbers.operand_batching_dims),
-        tuple(numbers.start_indices_batching_dims),
-        window_dims=tuple(numbers.offset_dims),
-        fills=params["mode"] is GatherScatterMode.FILL_OR_DROP,
-        fill_value=params["fill_value"],
-    )
+    d = params["dimension_numbers"]
+    fields = (
+        d.collapsed_slice_dims, d.start_index_map, d.operand_batching_dims,
+        d.start_indices_batching_dims, d.offset_dims,
+    )  # fmt: skip
+    windows = indexing.Windows(*map(tuple, fields))
+    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
+    return indexing.gather(operand, indices, tuple(params["slice_sizes"]), windows, fills, params["fill_value"])
 
 
 def _scatter(write: Callable) -> Rule:
     """A scatter whose ``write(result, index, values)`` combines the updates with what is there."""
 
     def rule(params: Params, operand: Array, indices: Array, updates: Array) -> Array:
-        numbers = params["dimension_numbers"]
-        return indexing.scatter(
-            write,
-            operand,
-            indices,
-            updates,
-            tuple(numbers.inserted_window_dims),
-            tuple(numbers.scatter_dims_to_operand_dims),
-            tuple(numbers.operand_batching_dims),
-            tuple(numbers.scatter_indices_batching_dims),
-            window_dims=tuple(numbers.update_window_dims),
-            clips=params["mode"] is GatherScatterMode.CLIP,
-        )
+        d = params["dimension_numbers"]
+        fields = (
+            d.inserted_window_dims, d.scatter_dims_to_operand_dims, d.operand_batching_dims,
+            d.scatter_indices_batching_dims, d.update_window_dims,
+        )  # fmt: skip
+        clips = params["mode"] is GatherScatterMode.CLIP
+        return indexing.scatter(write, operand, indices, updates, indexing.Windows(*map(tuple, fields)), clips)
 
     return rule
 
 
 def _triangular_solve(params: Params, a: Array, b: Array) -> Array:
-    return linear.triangular_solve(
-        a.conj() if params["conjugate_a"] else a,
-        b,
-        left_side=params["left_side"],
-        lower=params["lower"],
-        transposed=params["transpose_a"],
-        unit_diagonal=params["unit_diagonal"],
-    )
+    a = a.conj() if params["conjugate_a"] else a
+    left_side, lower, transposed = params["left_side"], params["lower"], params["transpose_a"]
+    return linear.triangular_solve(a, b, left_side, lower, transposed, params["unit_diagonal"])
 
 
 def _platform_index(params: Params) -> Array:
