@@ -45,6 +45,7 @@ def host_only(monkeypatch):
 V = np.array
 TRIL = np.array([[1.0, 0.0], [-0.5, 0.8]])
 P3 = np.array([[0.2, 0.0, 0.8], [0.3, 0.6, 0.1]])
+LOWEST_RATE = 0.0 if dist.Poisson.arg_constraints["rate"](0.0) else 1e-9  # NumPyro before 0.22 refuses zero
 LOC, SCALE = np.array([-1.0, 2.0]), np.array([[0.5], [2.0], [1.0]])
 
 # Name, constructor, scalar arguments, batched arguments. Parameters are such that the fourth moments exist.
@@ -114,7 +115,7 @@ DISCRETE = [
     ("DiscreteUniform", dist.DiscreteUniform, (-2, 3), (V([-2, 4]), V([3, 4]))),
     ("GeometricProbs", dist.Geometric, (0.3,), (V([0.2, 0.95]),)),
     ("GeometricLogits", lambda x: dist.Geometric(logits=x), (-1.0,), (V([-1.5, 2.0]),)),
-    ("Poisson", dist.Poisson, (3.0,), (V([0.0, 3.0, 40.0]),)),
+    ("Poisson", dist.Poisson, (3.0,), (V([LOWEST_RATE, 3.0, 40.0]),)),
     ("GammaPoisson", dist.GammaPoisson, (2.0, 0.5), (V([0.5, 4.0]), SCALE)),
     ("NegativeBinomialProbs", NegativeBinomial, (2.5, 0.4), (V([0.5, 4.0]), V([[0.2], [0.7]]))),
     ("NegativeBinomialLogits", lambda n, x: NegativeBinomial(n, logits=x), (2.5, 0.4), (V([0.5, 4.0]), 0.2)),
