@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench accuracy reproduce clean
+.PHONY: help demo test test-slow test-versions lint format bench accuracy reproduce clean
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -41,6 +41,9 @@ test: lint ## lint, then run the tests and the examples in docstrings
 test-slow: $(INSTALLED) ## run the tests that `make test` leaves out, which take long
 	@echo "==> pytest, slow"
 	@$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
+
+test-versions: $(INSTALLED) ## run the tests with the oldest and the newest versions of Python, jax and NumPyro supported
+	@$(BIN)/nox -- $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## check style and types
 	@echo "==> ruff check"

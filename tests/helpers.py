@@ -48,8 +48,8 @@ def numpyro_unconstrained_log_density(
     program: Callable[..., Any], args: tuple[Any, ...], values: Values, coordinates: Values
 ) -> float:
     """Minus NumPyro's potential energy: log density plus log Jacobian, at coordinates of the continuous sites."""
-    discrete = {name: jnp.asarray(value) for name, value in values.items() if name not in coordinates}
     with jax.enable_x64(True), addresses.execution(program):
+        discrete = {name: jnp.asarray(value) for name, value in values.items() if name not in coordinates}
         points = {name: jnp.asarray(value) for name, value in coordinates.items()}
         return -float(potential_energy(handlers.substitute(program, data=discrete), args, {}, points))
 

@@ -1,5 +1,8 @@
 """Bayesian inference on programs whose control flow depends on random values."""
 
+import anabranch.versions  # noqa: F401 - refuses a version of jax or NumPyro before anything imports it
+
+# isort: split
 from anabranch import engines
 from anabranch.combine import Draw, Draws, Posterior, load
 from anabranch.dcc import DCC

@@ -34,6 +34,10 @@ def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
 
 
+class UnsupportedVersion(AnabranchError, ImportError):
+    """Raised by `import anabranch` when jax or NumPyro is installed in a version that Anabranch does not work with."""
+
+
 class BadSetting(AnabranchError, ValueError, TypeError):
     """Raised when a setting or an argument has a wrong type or value; the message says which are allowed."""
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpyro
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
-from numpyro.primitives import _PYRO_STACK
 
 from anabranch import addresses
 from anabranch.errors import OutsideProgram
+from anabranch.numpyro_internals import is_handled
 
 __all__ = ["deterministic", "factor", "observe", "sample"]
 
@@ -124,7 +124,7 @@ def _split(statement: str, arguments: tuple[Any, ...], *expected: str) -> tuple[
 
 def _address(statement: str, name: str | None, frame: FrameType) -> str:
     # Without a handler NumPyro returns observations and factors without an error.
-    if not _PYRO_STACK:
+    if not is_handled():
         raise OutsideProgram(
             f"ab.{statement} was called outside a program",
             where=addresses.line_of(frame),

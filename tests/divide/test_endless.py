@@ -164,7 +164,7 @@ def neither_and_catches():
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("program", [neither, neither_and_catches])
 def test_a_loop_that_neither_draws_nor_asks(program):
-    with pytest.raises(errors.EndlessProgram, match="no statement and asked no question") as caught:
+    with pytest.raises(errors.EndlessProgram, match="no statement and no branch") as caught:
         ab.find_paths(program)
     first = int(line(program).partition(":")[2])
     assert caught.value.where in (line(program), f"test_endless.py:{first + 1}")

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints, transforms
+from numpyro.distributions.conjugate import NegativeBinomial  # not in `distributions` before NumPyro 0.22
 from scipy import stats
 
 from anabranch.divide import samplers
@@ -44,6 +45,7 @@ def host_only(monkeypatch):
 V = np.array
 TRIL = np.array([[1.0, 0.0], [-0.5, 0.8]])
 P3 = np.array([[0.2, 0.0, 0.8], [0.3, 0.6, 0.1]])
+LOWEST_RATE = 0.0 if dist.Poisson.arg_constraints["rate"](0.0) else 1e-9  # NumPyro before 0.22 refuses zero
 LOC, SCALE = np.array([-1.0, 2.0]), np.array([[0.5], [2.0], [1.0]])
 
 # Name, constructor, scalar arguments, batched arguments. Parameters are such that the fourth moments exist.
@@ -113,10 +115,10 @@ DISCRETE = [
     ("DiscreteUniform", dist.DiscreteUniform, (-2, 3), (V([-2, 4]), V([3, 4]))),
     ("GeometricProbs", dist.Geometric, (0.3,), (V([0.2, 0.95]),)),
     ("GeometricLogits", lambda x: dist.Geometric(logits=x), (-1.0,), (V([-1.5, 2.0]),)),
-    ("Poisson", dist.Poisson, (3.0,), (V([0.0, 3.0, 40.0]),)),
+    ("Poisson", dist.Poisson, (3.0,), (V([LOWEST_RATE, 3.0, 40.0]),)),
     ("GammaPoisson", dist.GammaPoisson, (2.0, 0.5), (V([0.5, 4.0]), SCALE)),
-    ("NegativeBinomialProbs", dist.NegativeBinomial, (2.5, 0.4), (V([0.5, 4.0]), V([[0.2], [0.7]]))),
-    ("NegativeBinomialLogits", lambda n, x: dist.NegativeBinomial(n, logits=x), (2.5, 0.4), (V([0.5, 4.0]), 0.2)),
+    ("NegativeBinomialProbs", NegativeBinomial, (2.5, 0.4), (V([0.5, 4.0]), V([[0.2], [0.7]]))),
+    ("NegativeBinomialLogits", lambda n, x: NegativeBinomial(n, logits=x), (2.5, 0.4), (V([0.5, 4.0]), 0.2)),
     ("NegativeBinomial2", dist.NegativeBinomial2, (2.5, 0.8), (V([0.5, 4.0]), SCALE)),
     ("ZeroInflatedPoisson", dist.ZeroInflatedPoisson, (0.3, 3.0), (V([0.3, 0.7]), SCALE)),
     ("ZeroInflatedBinomial", lambda p: dist.ZeroInflatedDistribution(dist.Binomial(5, 0.6), gate=p),

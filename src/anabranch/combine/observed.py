@@ -32,6 +32,7 @@ from anabranch.divide import (
     unwrapped,
     with_batch_axis,
 )
+from anabranch.numpyro_internals import log_prob_of
 
 __all__ = ["ByName", "log_likelihoods", "replicates"]
 
@@ -91,7 +92,7 @@ def _log_prob(observation: Observation) -> Any:
     known = as_input(holds)
     if not isinstance(known, Node) and not np.all(known):
         return jnp.asarray(-np.inf)
-    terms = jnp.where(holds, o.distribution.log_prob(value), -jnp.inf)
+    terms = jnp.where(holds, log_prob_of(o.distribution, value), -jnp.inf)
     return terms if o.scale is None else o.scale * terms
 
 

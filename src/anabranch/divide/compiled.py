@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Equation
+from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
 from anabranch.divide.recording import Recording
 from anabranch.limits import checkpoint
 
@@ -164,8 +164,8 @@ def _numbers(step: Equation, density: Density) -> int:
 def _numbers_inside(params: Mapping[str, Any]) -> int:
     """The same for the jaxprs that a primitive runs; a `scan` runs its own many times."""
     once = 0
-    for jaxpr in core.jaxprs_in_params(dict(params)):
+    for jaxpr in jaxprs_in(params):
         for equation in jaxpr.eqns:
             avals: list[Any] = [variable.aval for variable in equation.outvars]
             once += sum(aval.size for aval in avals) + _numbers_inside(equation.params)
-    return once * int(params.get("length", 1))
+    return once * repetitions(params)

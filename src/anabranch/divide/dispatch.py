@@ -3,9 +3,9 @@
 Two threads that each call a compiled function with batched Cholesky factorisations or triangular solves block each
 other for ever in XLA's thread pool where that has two threads, one for each core (seen with jax 0.10.2, in twelve lines
 without any code of ours; neither asynchronous dispatch nor Eigen's threads make a difference). Which functions are safe
-is not known, so none run at the same time. What a run does besides takes no lock: compiling, of which most of a cold
-run consists, and work in NumPy. `benchmarks/limits.py --lock` measures the rest. Workers that are processes would not
-need the lock, but would each import, record and compile everything again.
+is not known, so none run at the same time. Compiling, which takes most of a cold run, and work in NumPy need no lock.
+`benchmarks/limits.py --lock` measures how long threads wait for it. Workers that are processes would not need the lock,
+but would each import, record and compile everything again.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ __all__ = ["Jitted", "is_compiling", "one_call"]
 
 _RUNNING = threading.RLock()
 _compiling: set[int] = set()  # threads, by number
-_LONGEST, _SMALLER = 0.5, 8
-"""Seconds that one call should take at most where the time is limited, and by what blocks are cut for that."""
+_MAX_SECONDS_PER_CALL, _BLOCK_DIVISOR = 0.5, 8
+"""Where a run has a time limit, blocks are divided until one call takes no longer than this."""
 
-_SECONDS_EACH, _SECONDS_EACH_OF_LONG, _LONG = 0.005, 0.02, 1_000
-"""Seconds for which XLA compiles one operation, in a short function and in one of so many operations or more: measured
-on two cores; 0.5 s for 100 operations, 56 s for 2,250, 80 s for 4,320."""
-_LATE = 1.0
-"""Seconds by which a compilation may be expected to exceed the time that is left."""
+_COMPILE_SECONDS_SHORT, _COMPILE_SECONDS_LONG, _LONG_FUNCTION = 0.005, 0.02, 1_000
+"""Seconds that XLA takes to compile one operation of a short function, and of one with so many operations or more.
+Measured on two cores: 0.5 s for 100 operations, 56 s for 2,250, 80 s for 4,320."""
+_MAX_SECONDS_LATE = 1.0
+"""Seconds by which the expected end of a compilation may exceed the time limit."""
 
 
 @contextmanager
 def one_call() -> Iterator[None]:
-    """Within this, no other thread runs compiled code. Whoever computes with jax must be inside."""
+    """Within this, no other thread runs compiled code. Every computation with jax is done inside."""
     with holding(_RUNNING):
         yield
 
 
 def is_compiling(thread: int) -> bool:
-    """Whether a thread is in the middle of a compilation, which nothing can end."""
+    """Whether a thread is compiling, which cannot be interrupted."""
     return thread in _compiling
 
 
@@ -60,12 +60,13 @@ def _compilation() -> Iterator[None]:
 
 
 def _check_time_to_compile(equations: int) -> None:
-    """Raise `CompilationTooLong` where XLA would need much longer than the time that is left: nothing can end it."""
+    """Raise `CompilationTooLong` if XLA would exceed the time limit: a compilation that has begun cannot be ended."""
     limits = time_limit()
     if limits is None:
         return
-    needed, left = equations * (_SECONDS_EACH if equations < _LONG else _SECONDS_EACH_OF_LONG), limits.left
-    if needed > left + _LATE:
+    per_operation = _COMPILE_SECONDS_SHORT if equations < _LONG_FUNCTION else _COMPILE_SECONDS_LONG
+    needed, left = equations * per_operation, limits.left
+    if needed > left + _MAX_SECONDS_LATE:
         raise errors.CompilationTooLong(
             f"compiling {equations:,} operations takes about {needed:.0f} seconds, and {max(left, 0):.1f} are left",
             remedy="Give the run more seconds, or write the program's loop with arrays: one statement for many values",
@@ -87,7 +88,7 @@ class Jitted:
         self._compiled: dict[Any, Callable[..., Any]] = {}
         self._lock = threading.Lock()
         self.seconds = 0.0
-        """What one row of a block took when last measured, as it is where the time is limited; zero: not known."""
+        """Time for one row of a block, as last measured in a run with a time limit; zero if never measured."""
 
     def __call__(self, *arrays: Any) -> Any:
         """The results, as a tree of NumPy arrays."""
@@ -96,7 +97,7 @@ class Jitted:
             return jax.device_get(compiled(*map(np.asarray, arrays)))
 
     def over_rows(self, block: np.ndarray, *arrays: Any) -> Any:
-        """The same; where the time is limited, it is measured how long a row of the block takes."""
+        """The same, and the time for one row is measured where the run has a time limit."""
         limits = time_limit()
         if limits is None:
             return self(block, *arrays)
@@ -106,12 +107,12 @@ class Jitted:
         self.seconds = (limits.elapsed - began) / len(block)
         return result
 
-    def rows_for(self, most: int) -> int:
-        """The rows of a block: so many, but fewer where the time is limited and they would take long."""
+    def rows_for(self, max_rows: int) -> int:
+        """The rows of a block: `max_rows`, or fewer where the run has a time limit and a call would take too long."""
         if time_limit() is not None:
-            while most > 1 and most * self.seconds > _LONGEST:
-                most = max(most // _SMALLER, 1)
-        return most
+            while max_rows > 1 and max_rows * self.seconds > _MAX_SECONDS_PER_CALL:
+                max_rows = max(max_rows // _BLOCK_DIVISOR, 1)
+        return max_rows
 
     @property
     def compilations(self) -> int:

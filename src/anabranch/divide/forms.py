@@ -25,6 +25,7 @@ from numpyro.distributions.transforms import AffineTransform, Transform
 from anabranch.divide import numpy_backend
 from anabranch.divide.internals import inside, known_array
 from anabranch.divide.terms import base_support, summed, support_holds
+from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection, log_prob_of
 
 __all__ = [
     "Described",
@@ -207,7 +208,7 @@ def _same_transform(one: Any, other: Any) -> bool:
     """Whether two supports have the same kind of bijection: NumPyro knows some supports by identity."""
     if type(one) is not type(other):
         return False
-    if one.is_discrete or type(base_support(one)) not in biject_to._registry:
+    if one.is_discrete or not has_bijection(base_support(one)):
         return True
     return bool(tree_structure(biject_to(one)) == tree_structure(biject_to(other)))  # type: ignore[operator]
 
@@ -215,8 +216,8 @@ def _same_transform(one: Any, other: Any) -> bool:
 def _unsettled(distribution: Any) -> Any:
     """A distribution out of its parts, which NumPyro's setting for all of them tells again whether to check values."""
     state = vars(distribution)
-    if state.get("_validate_args", False) is None:
-        del state["_validate_args"]
+    if state.get(VALIDATE_ARGS, False) is None:
+        del state[VALIDATE_ARGS]
     for part in state.values():
         if isinstance(part, dist.Distribution):
             _unsettled(part)
@@ -327,7 +328,7 @@ def holds(distribution: Any, value: Any) -> Any:
 
 def log_density(distribution: Any, value: Any, scale: Any = None) -> Any:
     """The log density at a value, summed and scaled."""
-    terms = distribution.log_prob(value)
+    terms = log_prob_of(distribution, value)
     return jnp.asarray(summed(terms if scale is None else scale * terms))
 
 
@@ -340,7 +341,7 @@ def log_density_inside(distribution: Any, value: Any, scale: Any = None) -> Any:
 def valid(distribution: Any) -> Any:
     """Whether the parameters are what NumPyro requires, those of the distributions inside included."""
     out = jnp.asarray(True)
-    if vars(distribution).get("_validate_args") is False:
+    if vars(distribution).get(VALIDATE_ARGS) is False:
         return out
     for name, value in distribution.get_args().items():
         constraint = distribution.arg_constraints[name]

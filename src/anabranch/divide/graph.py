@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide import numpy_backend
+from anabranch.divide.numpy_backend.primitives import COPY
 from anabranch.limits import Limits, checkpoint, time_limit
 
 __all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", "with_batch_axis"]
 
-_FEW = 2
-"""Executions over which a step is applied first where the time is limited and it is not known how long one takes."""
-_LONGEST = 0.05
-"""Seconds for which a step is applied at a time where the time is limited; on a busy machine it may take tenfold."""
+# Where a run has a time limit, an equation is applied to so many executions at first, to measure how long one takes,
+# and then for so many seconds at a time. A busy machine may take ten times as long.
+_FIRST_EXECUTIONS, _MAX_SECONDS = 2, 0.05
 
 
 class Node(int):
@@ -46,7 +46,7 @@ class Step(Protocol):
 class Equation:
     """One application of a JAX primitive. An input is a `Node` or a constant.
 
-    `seconds` is what one execution took when last measured, as it is where the time is limited; zero: not known.
+    `seconds` is the time that one execution took, as last measured in a run with a time limit; zero if never measured.
     """
 
     primitive: Any
@@ -56,23 +56,9 @@ class Equation:
     seconds: float = 0.0
 
 
-class _Copy:
-    """Has the face of a primitive; hands its argument on."""
-
-    name = "copy"
-    multiple_results = False
-
-    @staticmethod
-    def bind(value: Any) -> Any:
-        return value
-
-
-_COPY = _Copy()
-
-
 def alias(node: Node, value: Any) -> Equation:
     """An equation that defines `node` to be `value`."""
-    return Equation(_COPY, {}, (value,), (node,))
+    return Equation(COPY, {}, (value,), (node,))
 
 
 class Graph:
@@ -102,10 +88,10 @@ class Graph:
     def schedule(
         self, targets: Iterable[Any], have: Mapping[Node, Any], sources: Mapping[Node, Step] | None = None
     ) -> list[Step]:
-        """The steps that compute `targets` from the nodes in `have`, each after what it needs.
+        """The steps that compute `targets` from the nodes in `have`, each after the steps that it reads from.
 
-        `sources` says where nodes that no equation produces come from: how a site is drawn, say, or how it follows
-        from its unconstrained coordinates. Targets that are not nodes are constants and need no step.
+        `sources` has the steps of nodes that no equation produces: one that draws a site, say, or computes it from its
+        unconstrained coordinates. Targets that are not nodes are constants and need no step.
         """
         sources = sources or {}
         steps: list[Step] = []
@@ -147,23 +133,23 @@ def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
 
 
 def applied(step: Equation, values: Sequence[Any]) -> list[Any]:
-    """What an equation makes of its inputs over a batch; some members at a time, where that keeps a limit."""
+    """The outputs of an equation over a batch; computed in blocks of executions where the run has a time limit."""
     limits, n = time_limit(), max((len(value) for value in values), default=1)
     if limits is None:
         return numpy_backend.apply(step.primitive, step.params, values)
-    return _in_pieces(step, values, n, limits)
+    return _in_blocks(step, values, n, limits)
 
 
-def _in_pieces(step: Equation, values: Sequence[Any], n: int, limits: Limits) -> list[Any]:
+def _in_blocks(step: Equation, values: Sequence[Any], n: int, limits: Limits) -> list[Any]:
     columns: list[list[Any]] = [[] for _ in step.outputs]
     start = 0
     while start < n:
         checkpoint()
-        size = _FEW if step.seconds == 0 else max(int(min(_LONGEST / step.seconds, n)), 1)
+        size = _FIRST_EXECUTIONS if step.seconds == 0 else max(int(min(_MAX_SECONDS / step.seconds, n)), 1)
         stop, began = min(start + size, n), limits.elapsed
         rows = [value if len(value) == 1 else value[start:stop] for value in values]
         results = numpy_backend.apply(step.primitive, step.params, rows)
-        # Never zero, whatever the clock says: that stands for what is not known.
+        # Never zero, whatever the clock says: zero means that nothing was measured.
         step.seconds = max(limits.elapsed - began, 1e-9) / (stop - start)
         if stop - start == n:
             return results
@@ -175,6 +161,4 @@ def _in_pieces(step: Equation, values: Sequence[Any], n: int, limits: Limits) ->
 
 def with_batch_axis(constant: Any) -> Any:
     """A constant as a batch of one. The keys of `jax.random` have no NumPy form and stay what they are."""
-    if isinstance(constant, jax.Array) and jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
-        return constant[None]
-    return np.asarray(constant)[None]
+    return (constant if numpy_backend.is_key(constant) else np.asarray(constant))[None]

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
-import types
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro import primitives
 
 from anabranch import errors
 from anabranch.divide.source_location import belongs_to_program
+from anabranch.numpyro_internals import locals_of_obs_mask
 
 __all__ = ["Missing", "missing_values"]
 
-_SPLITS = primitives._masked_observe.__code__
 _ENDINGS = ("_observed", "_unobserved")
 
 
@@ -54,10 +51,9 @@ def missing_values(msg: dict[str, Any], place: str) -> Missing | None:
     """What is latent of a statement with `obs_mask`, if the message of a latent site comes from one."""
     if not msg["name"].endswith(_ENDINGS):
         return None
-    frame = _splitting_frame()
-    if frame is None:
+    of_statement = locals_of_obs_mask(ends_at=belongs_to_program)
+    if of_statement is None:
         return None
-    of_statement = frame.f_locals
     mask = np.asarray(of_statement["obs_mask"], bool)  # a random one is a decision
     # With obs=None the part that would have been observed is latent, too.
     wanted = ~mask if "observed" in of_statement else mask
@@ -79,16 +75,6 @@ def missing_values(msg: dict[str, Any], place: str) -> Missing | None:
         return Missing(distribution, whole, positions)
     part = _Part(batch_shape, np.flatnonzero(wanted), msg["name"], place)
     return Missing(part.of(distribution) if wanted.any() else None, whole, positions)
-
-
-def _splitting_frame() -> types.FrameType | None:
-    """The call of NumPyro that makes two sites of one, if that is where the message comes from."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and not belongs_to_program(frame):
-        if frame.f_code is _SPLITS:
-            return frame
-        frame = frame.f_back
-    return None
 
 
 def _masks(distribution: Any) -> list[Any]:

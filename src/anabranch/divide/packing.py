@@ -1,9 +1,9 @@
-"""Run many equations of the same form as one, over an axis of lanes.
+"""Many equations of the same form as one vectorised operation, over an axis of lanes.
 
 A program that draws eighty means one by one records every operation on them eighty times, and XLA's time to compile
 grows with the number of operations, not with their size. Equations that apply the same primitive to values of the same
 types, none depending on another, are therefore packed: one vectorised operation over an axis of lanes. Where the inputs
-of one pack are the outputs of another in the same order, which is the rule, nothing moves in between.
+of one pack are the outputs of another in the same order, as most are, no array is copied in between.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide.graph import Equation, Graph, Node
+from anabranch.divide.numpy_backend.primitives import NOT_PACKED, joined_axis
 from anabranch.limits import checkpoint
 
 __all__ = ["Lanes", "Pack", "plan"]
 
-_SMALLEST_PACK = 3
-# A loop over lanes would run each until the last is done, and a conditional would take both sides.
-_NOT_PACKED = {"while", "cond", "scan", "pure_callback", "io_callback", "debug_callback"}
+_MIN_LANES = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,7 @@ def plan(graph: Graph, steps: Sequence[Equation]) -> list[Equation | Pack]:
         groups[(level, _form(graph, step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
-        if len(group) >= _SMALLEST_PACK and group[0].primitive.name not in _NOT_PACKED:
+        if len(group) >= _MIN_LANES and group[0].primitive.name not in NOT_PACKED:
             out.append(Pack(group))
         else:
             out.extend(group)
@@ -146,14 +145,13 @@ class Lanes:
 
     def _join(self, step: Equation) -> bool:
         """Stack or concatenate the lanes of one array by a reshape, as `jnp.stack` of many sites asks for."""
-        axis = step.params.get({"stack": "axis", "concatenate": "dimension"}.get(step.primitive.name, ""))
-        if axis is None or len(step.inputs) < _SMALLEST_PACK:
+        along = joined_axis(step.primitive, step.params)
+        array = None if along is None or len(step.inputs) < _MIN_LANES else self._one_array(step.inputs)
+        if along is None or array is None:
             return False
-        array = self._one_array(step.inputs)
-        if array is None:
-            return False
+        axis, is_new = along
         joined = jnp.moveaxis(array, 0, axis)
-        if step.primitive.name == "concatenate":
+        if not is_new:
             joined = joined.reshape(*joined.shape[:axis], -1, *joined.shape[axis + 2 :])
         self.values[step.outputs[0]] = joined
         return True

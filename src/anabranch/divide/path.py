@@ -15,6 +15,7 @@ from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.internals import without_reverse_mode
 from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Decision, Program, Recording
@@ -256,7 +257,7 @@ class Path:
         try:
             evaluation, gradient = self._backend.differentiate(points, float(inverse_temperature))
         except ValueError as error:
-            if "Reverse-mode differentiation" not in str(error):
+            if not without_reverse_mode(error):
                 raise
             raise errors.NoGradient(
                 f"the path ({self.description}) cannot be differentiated: {error}",

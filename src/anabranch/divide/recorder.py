@@ -9,7 +9,6 @@ the `Oracle`'s to say.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
@@ -31,7 +29,7 @@ from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, Trac
 from anabranch.divide.missing import missing_values
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.remedies import Departure, departure
-from anabranch.divide.source_location import empty_plate, frame_of, negated, question, source_line, user_frame, where
+from anabranch.divide.source_location import frame_of, negated, question, source_line, user_frame, where
 from anabranch.divide.terms import (
     Observation,
     as_array,
@@ -45,6 +43,7 @@ from anabranch.divide.terms import (
 )
 from anabranch.divide.watchdog import Watch
 from anabranch.limits import checkpoint, holding
+from anabranch.numpyro_internals import caller_of_prng_key, empty_plate
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
@@ -319,14 +318,11 @@ class Recorder(Messenger):
 
     def _key(self, msg: dict[str, Any]) -> None:
         """A key is asked for by the program, or by a handler for a site that it lets no other handler see."""
-        asking = sys._getframe()
-        while asking.f_code is not numpyro.prng_key.__code__ and asking.f_back is not None:
-            asking = asking.f_back
-        caller = asking.f_back
-        if caller is not None and caller.f_code is handlers.uncondition.process_message.__code__:
+        caller, hidden_site = caller_of_prng_key()
+        if caller == "uncondition":
             msg["value"] = _NO_KEY  # the site is latent now, and needs none
-        elif caller is not None and caller.f_code is handlers.block.process_message.__code__:
-            self._unsupported({"type": "a site that handlers.block hides", "name": caller.f_locals["msg"].get("name")})
+        elif caller == "block":
+            self._unsupported({"type": "a site that handlers.block hides", "name": hidden_site})
         else:
             self._unsupported(msg)
 

@@ -18,6 +18,7 @@ from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
 from anabranch.limits import checkpoint
+from anabranch.numpyro_internals import has_bijection
 
 __all__ = ["Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
@@ -147,7 +148,7 @@ class Site:
 
     def _unconstrained_shape(self) -> tuple[int, ...]:
         support = base_support(self.support)
-        if type(support) not in biject_to._registry:
+        if not has_bijection(support):
             raise errors.NoTransform(
                 f"no bijection from the real numbers to its support, {support_text(support)}, is known",
                 site=self.name,

@@ -20,6 +20,7 @@ from anabranch.divide import numpy_backend
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
 from anabranch.divide.terms import support_holds, unwrapped
+from anabranch.numpyro_internals import log_prob_of
 
 __all__ = ["can_have", "coordinates_of", "log_jacobian", "moved", "placed", "possible_values"]
 
@@ -72,7 +73,7 @@ def _is_possible(distribution: Any, value: Any) -> Any:
     distribution = unwrapped(distribution, dist.MaskedDistribution)  # a mask changes the density, not what can be drawn
     holds = jnp.all(support_holds(distribution, value))
     if distribution.support.is_discrete:
-        holds = holds & jnp.all(distribution.log_prob(value) > -jnp.inf)
+        holds = holds & jnp.all(log_prob_of(distribution, value) > -jnp.inf)
     return holds
 
 
@@ -81,7 +82,7 @@ def _are_possible(distribution: Any, values: Any) -> Any:
 
     def is_possible(value: Any) -> Any:
         numbers = jnp.full(distribution.batch_shape, value)
-        return distribution.support(numbers) & (distribution.log_prob(numbers) > -jnp.inf)
+        return distribution.support(numbers) & (log_prob_of(distribution, numbers) > -jnp.inf)
 
     return jax.vmap(is_possible)(values)
 

@@ -11,11 +11,8 @@ import sys
 import types
 from typing import Any
 
-from numpyro.primitives import plate
-
 __all__ = [
     "belongs_to_program",
-    "empty_plate",
     "frame_of",
     "negated",
     "question",
@@ -138,10 +135,3 @@ def frame_of(error: BaseException) -> types.FrameType | None:
             frame = trace.tb_frame
         trace = trace.tb_next
     return frame
-
-
-def empty_plate(frame: types.FrameType | None) -> str | None:
-    """The name of the plate that this frame makes, if it is empty: NumPyro asserts that it is not."""
-    if frame is None or frame.f_code is not plate.__init__.__code__ or int(frame.f_locals["size"]) != 0:
-        return None
-    return str(frame.f_locals["name"])

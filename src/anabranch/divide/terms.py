@@ -18,6 +18,7 @@ from numpyro.distributions.distribution import Unit
 from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input, is_key
+from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, log_prob_of, mask_of
 
 __all__ = [
     "Observation",
@@ -141,7 +142,7 @@ def private_copy(distribution: Any) -> Any:
     copied = object.__new__(type(distribution))
     state = vars(copied)
     state.update(vars(distribution))
-    state["_batch_shape"] = tuple(map(int, copied.batch_shape))  # a size may be a random number, decided
+    state[BATCH_SHAPE] = tuple(map(int, copied.batch_shape))  # a size may be a random number, decided
     for name, value in state.items():
         kind = type(value)
         if kind is float or kind is tuple:
@@ -163,7 +164,7 @@ def private_copy(distribution: Any) -> Any:
 def check_parameters(distribution: Any, name: str, place: str, validate: bool = True) -> None:
     """Refuse parameters outside their domain, as far as they are constants: NumPyro's own check skips arrays of jax."""
     held = vars(distribution)
-    validate = validate and held.get("_validate_args") is not False
+    validate = validate and held.get(VALIDATE_ARGS) is not False
     for parameter, constraint in distribution.arg_constraints.items():
         value = _constant(held.get(parameter))
         if value is None:
@@ -251,7 +252,7 @@ def support_holds(distribution: Any, value: Any, masked: bool = True) -> Any:
     """Whether a value is inside the support, elementwise; what is masked out is not asked, unless `masked` is False."""
     if isinstance(distribution, dist.MaskedDistribution):
         holds = support_holds(distribution.base_dist, value, masked)
-        return jnp.logical_or(holds, jnp.logical_not(distribution._mask)) if masked else holds
+        return jnp.logical_or(holds, jnp.logical_not(mask_of(distribution))) if masked else holds
     if isinstance(distribution, dist.ExpandedDistribution):
         return support_holds(distribution.base_dist, value, masked)
     if isinstance(distribution, dist.Independent):
@@ -275,7 +276,7 @@ def log_prob(
     if not isinstance(known, Node) and not np.all(known):
         return jnp.asarray(-np.inf)  # NumPyro would warn of a value that is known to be outside
     try:
-        terms = distribution.log_prob(value)
+        terms = log_prob_of(distribution, value)
     except NotImplementedError as error:
         raise errors.NoDensity(
             f"{type(distribution).__name__} has no log_prob",
@@ -292,7 +293,7 @@ def is_taken_out(distribution: Any) -> bool:
     """Whether a mask takes some of the values out of the density, or may do so."""
     while isinstance(distribution, _WRAPPERS):
         if isinstance(distribution, dist.MaskedDistribution):
-            mask = as_input(distribution._mask)
+            mask = as_input(mask_of(distribution))
             if isinstance(mask, Node) or not np.all(mask):
                 return True
         distribution = distribution.base_dist

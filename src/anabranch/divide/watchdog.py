@@ -1,15 +1,15 @@
-"""Ending a program that does not end by itself.
+"""Ends a program that does not end by itself.
 
-A program that draws or asks for ever is ended by counting. One that does neither, such as `while True: pass`, never
-comes back to the library, so it is ended from outside: a thread looks at the programs that are running, a few times a
-second, and raises an exception in the thread of one
+A program that samples or branches for ever is ended by counting. One that does neither, such as `while True: pass`,
+never calls the library, so it is ended from outside: a thread checks the running programs a few times a second, and
+raises an exception in the thread of a program
 
-    that has met no statement and asked no question for a minute, and is taken to be endless; or
-    whose run is over, because its time is or because the user has interrupted it.
+    that has reached no statement and no branch on a random value for a minute, and is taken to be endless; or
+    whose run is over, because its time limit is reached or because the user has interrupted it.
 
-The exception must never arrive when the program has ended, nor while the library itself is at work. Firing it,
-the end of the program, and the begin of the library's own work therefore take one lock: what has been fired is known
-there, and one that has not arrived yet is taken back.
+The exception must never arrive after the program has ended, nor while the library's own code runs. Raising it, the end
+of the program and the start of the library's own code therefore take one lock, and an exception that was raised but
+has not arrived is withdrawn.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from anabranch.limits import LimitReached, Limits, current
 __all__ = ["Watch"]
 
 ENDLESS = 60.0
-"""Seconds without a statement or a question after which a program is taken to be endless, where the run has no time."""
+"""Seconds without a statement or a branch after which a program is taken to be endless, in a run without time limit."""
 _GRACE = 0.3
-"""Seconds that a program may go on once the time of its run is over: most end by themselves at their next statement."""
+"""Seconds beyond the time limit before a program is ended: most end by themselves at their next statement."""
 _EVERY = 0.2
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _AGAIN = 5.0
-"""Seconds after which a program that has caught the exception, and goes on, gets another."""
+"""Seconds after which the exception is raised again in a program that has caught it."""
 _IDLE = 25
-"""Looks with nothing to look at, after which the thread ends; the next program starts another."""
+"""Checks without a running program after which the thread ends; the next program starts another."""
 
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -47,7 +47,7 @@ class _Stopped(BaseException):
 
 
 class Watch:
-    """Watches one run of a program: `run` runs it, and `with watch:` is around what the library does meanwhile."""
+    """Watches one run of a program: `run` runs it, and `with watch:` surrounds the library's own code."""
 
     __slots__ = ("_fired", "_limits", "_lock", "_ours", "_outer", "_over", "_reason", "_since", "_thread")
 
@@ -59,7 +59,7 @@ class Watch:
         self._outer: Watch | None = None
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What the function returns. `EndlessProgram` or `LimitReached` if it was ended, whatever it did about that."""
+        """The function's result; `EndlessProgram` or `LimitReached` if it was ended, even if it caught that."""
         try:
             try:
                 self._begin()
@@ -75,11 +75,11 @@ class Watch:
         return result
 
     def progressed(self) -> None:
-        """The program has asked something."""
+        """The program has branched on a random value."""
         self._since = time.monotonic()
 
     def __enter__(self) -> None:
-        """The library is at work: it looks at the limits by itself, and must not be disturbed."""
+        """The library's own code begins: it checks the limits itself, and must not be interrupted."""
         if self._limits is not None:
             self._limits.check()
         with self._lock:
@@ -114,7 +114,7 @@ class Watch:
             self._over = True  # at last: whatever arrives before begins this anew
 
     def _end_surely(self) -> None:
-        """End, whatever arrives meanwhile."""
+        """End, whichever exceptions arrive meanwhile."""
         interrupt = None
         while not self._over:
             try:
@@ -124,8 +124,8 @@ class Watch:
         if isinstance(interrupt, KeyboardInterrupt):
             raise interrupt
 
-    def look(self) -> None:
-        """End the program if there is a reason to; from another thread."""
+    def check(self) -> None:
+        """End the program if there is a reason to; called by the watching thread."""
         with self._lock:
             if self._over or self._ours or time.monotonic() - self._fired < _AGAIN:
                 return
@@ -141,13 +141,13 @@ class Watch:
         if (limits is not None and limits.seconds is not None) or time.monotonic() - self._since < ENDLESS:
             return None
         return errors.EndlessProgram(
-            f"the program has met no statement and asked no question of a random value for {ENDLESS:g} seconds",
+            f"the program has reached no statement and no branch on a random value for {ENDLESS:g} seconds",
             where=self._place(),
             remedy="Make its loop end; to allow for a computation that takes longer, set a time for the run (seconds=)",
         )
 
     def _place(self) -> str:
-        """The line that the program is at."""
+        """The line that the program is executing."""
         frame = sys._current_frames().get(self._thread)
         while frame is not None and not belongs_to_program(frame):
             frame = frame.f_back
@@ -164,9 +164,9 @@ def _is_long_over(limits: Limits) -> bool:
     return limits.seconds is not None and limits.elapsed > limits.seconds + _GRACE
 
 
-def _look() -> None:
+def _check_all() -> None:
     for watch in list(_running.values()):
-        watch.look()
+        watch.check()
 
 
 def _watch_all() -> None:
@@ -174,14 +174,14 @@ def _watch_all() -> None:
     idle = 0
     while idle < _IDLE:
         time.sleep(_EVERY)
-        _look()
+        _check_all()
         with _registering:
             idle = 0 if _running else idle + 1
             _watching = idle < _IDLE
 
 
 def _start_anew() -> None:
-    """In a child process there is no such thread, and nothing runs but the thread that forked."""
+    """A forked child has no watching thread, and of the others only the one that forked."""
     global _watching, _registering
     _watching, _registering = False, threading.Lock()
     _running.clear()

@@ -12,22 +12,21 @@ JAX. Arrays of random keys cannot be NumPy arrays and stay JAX arrays; whatever 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
 from anabranch.divide.dispatch import one_call
-from anabranch.divide.numpy_backend import elementwise, indexing, linear, shapes
-from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.divide.numpy_backend import primitives
+from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
+from anabranch.divide.numpy_backend.primitives import CALL_BODIES, Condition, Params, Rule
 from anabranch.limits import checkpoint
 
-__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "supports"]
+__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "is_key", "supports"]
 
 AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
 
@@ -35,7 +34,7 @@ AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
 def apply(primitive: core.Primitive, params: Params, args: Sequence[Array]) -> list[Array]:
     """Evaluate one primitive over the batch; a list of its outputs, even when there is only one."""
     rule = _rule(primitive, params)
-    if rule is None or (_include_keys(args) and primitive.name not in _CALL_BODIES):
+    if rule is None or (_include_keys(args) and primitive.name not in CALL_BODIES):
         return _apply_with_jax(primitive, params, args)
     with np.errstate(all="ignore"):
         result = rule(params, *args)
@@ -50,7 +49,7 @@ def evaluate_jaxpr(jaxpr: core.ClosedJaxpr, args: Sequence[Array]) -> list[Array
 
 def supports(primitive: core.Primitive, params: Params) -> bool:
     """Whether the primitive, and every one in jaxprs inside it, has a rule, so that XLA will not be needed."""
-    return _rule(primitive, params) is not None and all(map(_supports_jaxpr, core.jaxprs_in_params(params)))
+    return _rule(primitive, params) is not None and all(map(_supports_jaxpr, primitives.jaxprs_in(params)))
 
 
 _supported: WeakKeyDictionary[core.Jaxpr, bool] = WeakKeyDictionary()
@@ -71,9 +70,9 @@ def _rule(primitive: core.Primitive, params: Params) -> Rule | None:
 # --- Primitives without a rule ---------------------------------------------------------------------------------------
 
 
-def _is_key(array: Any) -> bool:
-    """Whether an array, or the abstract value of one, has random keys for elements."""
-    return jnp.issubdtype(array.dtype, jax.dtypes.extended)
+def is_key(value: Any) -> bool:
+    """Whether an array, or the type of one, has for elements the keys of `jax.random`, which have no NumPy form."""
+    return hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
 
 
 def _include_keys(args: Sequence[Any]) -> bool:
@@ -85,7 +84,7 @@ _NUMPY_ONLY = frozenset([np.ndarray])
 
 
 def _from_jax(array: jax.Array) -> Any:
-    return array if _is_key(array) else np.asarray(array)
+    return array if is_key(array) else np.asarray(array)
 
 
 def _padded(array: Any, size: int) -> Any:
@@ -94,7 +93,7 @@ def _padded(array: Any, size: int) -> Any:
 
 
 def _apply_with_jax(primitive: core.Primitive, params: Params, args: Sequence[Any]) -> list[Any]:
-    bind = partial(primitive.bind, **primitive.get_bind_params(dict(params)))
+    bind = primitives.binder(primitive, params)
     batch = batch_size(args)
     with jax.enable_x64(True), jax.ensure_compile_time_eval(), one_call():
         if batch == 1:
@@ -184,7 +183,7 @@ class _Builder:
         body = getattr(jaxpr, "jaxpr", jaxpr)
         slots = dict(zip(body.invars, arguments, strict=True))
         for variable, const in zip(body.constvars, consts, strict=True):
-            slots[variable] = self.new_slot((const if _is_key(variable.aval) else np.asarray(const))[None])
+            slots[variable] = self.new_slot((const if is_key(variable.aval) else np.asarray(const))[None])
         for eqn in body.eqns:
             inputs = [self.read(slots, atom) for atom in eqn.invars]
             slots.update(zip(eqn.outvars, self.add(eqn, inputs), strict=True))
@@ -193,12 +192,12 @@ class _Builder:
     def add(self, eqn: core.JaxprEqn, inputs: Sequence[int]) -> list[int]:
         """Add what computes an equation's outputs from the given slots; the slots of the outputs."""
         name, params = eqn.primitive.name, eqn.params
-        if name in _CALL_BODIES:
-            return self.inline(params[_CALL_BODIES[name]], inputs)
-        if name == "cond" and self.values[inputs[0]] is not None:
-            return self.inline(params["branches"][int(self.values[inputs[0]][0])], inputs[1:])
+        if name in CALL_BODIES:
+            return self.inline(params[CALL_BODIES[name]], inputs)
+        if name == primitives.COND and self.values[inputs[0]] is not None:
+            return self.inline(primitives.branches(params)[int(self.values[inputs[0]][0])], inputs[1:])
         rule = _rule(eqn.primitive, params)
-        if rule is None or any(_is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+        if rule is None or any(is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
             rule = _jax_rule(eqn.primitive)
         elif name not in _CONTROL_FLOW and all(self.values[slot] is not None for slot in inputs):
             result = rule(params, *[self.values[slot] for slot in inputs])
@@ -241,7 +240,7 @@ def _rows(arrays: Sequence[Array], rows: Array) -> list[Array]:
 
 
 def _cond(params: Params, index: Array, *args: Array) -> list[Array]:
-    branches = params["branches"]
+    branches = primitives.branches(params)
     taken = np.unique(index)
     if len(taken) == 1:
         return _run(branches[int(taken[0])], args)
@@ -253,20 +252,13 @@ def _cond(params: Params, index: Array, *args: Array) -> list[Array]:
     return results
 
 
-def _cond_condition(params: Params) -> bool:
-    return not any(_is_key(aval) for aval in params["branches"][0].out_avals)
-
-
 def _while(params: Params, *args: Array) -> list[Array]:
     """Loop until no execution goes on; those that stop are set aside, so that each does only its own iterations."""
-    first_body_const = params["cond_nconsts"]
-    first_carry = first_body_const + params["body_nconsts"]
-    cond_consts, body_consts = list(args[:first_body_const]), list(args[first_body_const:first_carry])
-    carry = list(args[first_carry:])
+    condition, body, cond_consts, body_consts, carry = primitives.while_parts(params, args)
     rows = None  # the executions still running; None until some stop before others
     results: list[Array] = []
     while True:
-        (going,) = _run(params["cond_jaxpr"], cond_consts + carry)
+        (going,) = _run(condition, cond_consts + carry)
         running = going.reshape(len(going), -1).any(axis=1)
         if not running.any():
             break
@@ -278,7 +270,7 @@ def _while(params: Params, *args: Array) -> list[Array]:
                 result[rows[~running]] = spread(value, len(running))[~running]
             rows, going = rows[running], going[running]
             cond_consts, body_consts, carry = (_rows(part, running) for part in (cond_consts, body_consts, carry))
-        carry = _advance(going, carry, _run(params["body_jaxpr"], body_consts + carry))
+        carry = _advance(going, carry, _run(body, body_consts + carry))
     if rows is None:
         return carry
     for result, value in zip(results, carry, strict=True):
@@ -297,20 +289,15 @@ def _advance(going: Array, carry: list[Array], following: list[Array]) -> list[A
 
 
 def _scan(params: Params, *args: Array) -> list[Array]:
-    jaxpr, length = params["jaxpr"], params["length"]
-    first_carry = params["num_consts"]
-    first_input = first_carry + params["num_carry"]
-    consts, carry, inputs = list(args[:first_carry]), list(args[first_carry:first_input]), args[first_input:]
-    collected = []
-    for i in reversed(range(length)) if params["reverse"] else range(length):
+    jaxpr = primitives.scan_body(params)
+    consts, carry, inputs, positions = primitives.scan_parts(params, args)
+    count = len(carry)
+    if not positions:
+        return carry + [np.empty((1, 0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[count:]]
+    collected: list[Any] = [None] * len(positions)
+    for i in positions:
         outputs = _run(jaxpr, [*consts, *carry, *[a[:, i] for a in inputs]])
-        carry = outputs[: params["num_carry"]]
-        collected.append(outputs[params["num_carry"] :])
-    if params["reverse"]:
-        collected.reverse()
-    if not collected:
-        avals = jaxpr.out_avals[params["num_carry"] :]
-        return carry + [np.empty((1, 0, *aval.shape), aval.dtype) for aval in avals]
+        carry, collected[i] = outputs[:count], outputs[count:]
     return carry + [_stack(values) for values in zip(*collected, strict=True)]
 
 
@@ -319,60 +306,21 @@ def _stack(values: Sequence[Array]) -> Array:
     return np.stack([spread(value, size) for value in values], axis=1)
 
 
-def _scan_condition(params: Params) -> bool:
-    return not any(_is_key(aval) for aval in params["jaxpr"].out_avals)
+def _linear_solve(params: Params, *args: Array) -> list[Array]:
+    return _run(*primitives.linear_solve_parts(params, args))
 
-
-def _custom_linear_solve(params: Params, *args: Array) -> list[Array]:
-    lengths = params["const_lengths"]
-    start = lengths.matvec + lengths.vecmat
-    solve_consts = args[start : start + lengths.solve]
-    return _run(params["jaxprs"].solve, [*solve_consts, *args[sum(lengths) :]])
-
-
-def _platform_index(params: Params) -> Array:
-    """Which of several platform-specific versions to run: the processor's, or else the one for any platform."""
-    platforms = params["platforms"]
-    chosen = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
-    return np.array([chosen], np.int32)
-
-
-# Primitives that only run a jaxpr, and the parameter that holds it.
-_CALL_BODIES = {
-    "call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-}
-
-_CONTROL_FLOW: dict[str, Rule] = {
-    "cond": _cond,
-    "custom_linear_solve": _custom_linear_solve,
-    "scan": _scan,
-    "while": _while,
-}
 
 RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **shapes.RULES,
-    **indexing.RULES,
-    **linear.RULES,
-    **_CONTROL_FLOW,
-    **{name: _call(body) for name, body in _CALL_BODIES.items()},
-    "platform_index": _platform_index,
+    **primitives.RULES,
+    **{name: _call(body) for name, body in CALL_BODIES.items()},
+    primitives.COND: _cond,
+    primitives.LINEAR_SOLVE: _linear_solve,
+    primitives.SCAN: _scan,
+    primitives.WHILE: _while,
 }
-
-# For the few rules that do not cover all of a primitive: whether one covers these parameters.
 _CONDITIONS: dict[str, Condition] = {
-    **elementwise.CONDITIONS,
-    **indexing.CONDITIONS,
-    **linear.CONDITIONS,
-    "cond": _cond_condition,
-    "scan": _scan_condition,
+    **primitives.CONDITIONS,
+    primitives.COND: lambda params: not any(map(is_key, primitives.branches(params)[0].out_avals)),
+    primitives.SCAN: lambda params: not any(map(is_key, primitives.scan_body(params).out_avals)),
 }
+_CONTROL_FLOW = {primitives.COND, primitives.LINEAR_SOLVE, primitives.SCAN, primitives.WHILE}

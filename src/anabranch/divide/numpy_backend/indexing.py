@@ -1,4 +1,4 @@
-"""NumPy rules for primitives that read or write at computed positions: dynamic slices, gather and scatter.
+"""Reading and writing arrays over a batch at computed positions: dynamic slices, gather and scatter.
 
 All of them become one advanced-indexing operation over the whole batch. The index of each operand axis is a start
 position (which may differ per execution) plus an offset inside the window, arranged so that the index arrays broadcast
@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.lax import GatherScatterMode
 
-from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule, batch_size, spread
+from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
 
 # --- Dynamic slices --------------------------------------------------------------------------------------------------
 
@@ -33,13 +32,13 @@ def _window(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Array],
     return tuple(index)
 
 
-def _dynamic_slice(params: Params, operand: Array, *starts: Array) -> Array:
+def dynamic_slice(operand: Array, starts: Sequence[Array], sizes: Sequence[int]) -> Array:
     batch = batch_size((operand, *starts))
-    index = _window(operand.shape[1:], params["slice_sizes"], starts, batch)
+    index = _window(operand.shape[1:], sizes, starts, batch)
     return (operand if isinstance(index[0], slice) else spread(operand, batch))[index]
 
 
-def _dynamic_update_slice(params: Params, operand: Array, update: Array, *starts: Array) -> Array:
+def dynamic_update_slice(operand: Array, update: Array, starts: Sequence[Array]) -> Array:
     batch = batch_size((operand, update, *starts))
     result = spread(operand, batch).copy()
     result[_window(operand.shape[1:], update.shape[1:], starts, batch)] = update
@@ -47,6 +46,16 @@ def _dynamic_update_slice(params: Params, operand: Array, update: Array, *starts
 
 
 # --- Gather and scatter ----------------------------------------------------------------------------------------------
+
+
+class Windows(NamedTuple):
+    """Which axes a gather or scatter addresses how: the parts of jax's dimension numbers under one name each."""
+
+    dropped: tuple[int, ...]  # operand axes that the window does not have
+    start_map: tuple[int, ...]  # the operand axis that each component of an index vector moves along
+    operand_batching: tuple[int, ...]
+    index_batching: tuple[int, ...]
+    window_dims: tuple[int, ...]  # axes of the result, or of the updates, that are the window's
 
 
 class _Layout(NamedTuple):
@@ -61,14 +70,10 @@ class _Layout(NamedTuple):
 
 @cache
 def _layout(
-    operand_shape: tuple[int, ...],
-    index_shape: tuple[int, ...],  # without the batch and the index vector
-    sizes: tuple[int, ...],  # of the window, per operand axis
-    dropped: tuple[int, ...],  # operand axes the window does not have
-    start_map: tuple[int, ...],
-    operand_batching: tuple[int, ...],
-    index_batching: tuple[int, ...],
+    operand_shape: tuple[int, ...], index_shape: tuple[int, ...], sizes: tuple[int, ...], windows: Windows
 ) -> _Layout:
+    """The layout for windows of these sizes per operand axis; `index_shape` is without batch and index vector."""
+    dropped, start_map, operand_batching, index_batching, _ = windows
     axes = range(len(operand_shape))
     window_axes = [d for d in axes if d not in dropped and d not in operand_batching]
     # The last axes, if the window has all of them, need no index.
@@ -118,27 +123,21 @@ def _fill_value(dtype: np.dtype, given: Any) -> Any:
     return True if dtype.kind == "b" else np.nan
 
 
-def _gather(params: Params, operand: Array, indices: Array) -> Array:
-    numbers = params["dimension_numbers"]
-    layout = _layout(
-        operand.shape[1:],
-        indices.shape[1:-1],
-        tuple(params["slice_sizes"]),
-        tuple(numbers.collapsed_slice_dims),
-        tuple(numbers.start_index_map),
-        tuple(numbers.operand_batching_dims),
-        tuple(numbers.start_indices_batching_dims),
-    )
+def gather(
+    operand: Array, indices: Array, sizes: tuple[int, ...], windows: Windows, fills: bool, fill_value: Any
+) -> Array:
+    """Windows of the operand, one for each index vector; one that sticks out is moved inside, or filled."""
+    layout = _layout(operand.shape[1:], indices.shape[1:-1], sizes, windows)
     starts = indices.astype(np.int64, copy=False)
     clipped = np.minimum(np.maximum(starts, 0), layout.limits)
     # An unbatched operand is left so: its only row serves all executions.
     result = operand[_positions(layout, clipped, operand.shape[0])]
-    if params["mode"] is GatherScatterMode.FILL_OR_DROP:
+    if fills:
         inside = _in_bounds(layout, starts)
         if not inside.all():
-            fill = np.asarray(_fill_value(operand.dtype, params["fill_value"])).astype(operand.dtype)
+            fill = np.asarray(_fill_value(operand.dtype, fill_value)).astype(operand.dtype)
             result = np.where(inside.reshape(inside.shape + (1,) * layout.window_rank), result, fill)
-    order = _interleaved(result.ndim, tuple(numbers.offset_dims))
+    order = _interleaved(result.ndim, windows.window_dims)
     return result if order is None else result.transpose(order)
 
 
@@ -151,63 +150,28 @@ def _interleaved(rank: int, window_dims: tuple[int, ...]) -> tuple[int, ...] | N
     return None if order == list(range(rank)) else tuple(order)
 
 
-def _replace(result: Array, index: tuple, values: Array) -> None:
+def replace(result: Array, index: tuple, values: Array) -> None:
     result[index] = values
 
 
-def _scatter_with(write: Callable) -> Rule:
-    """A scatter whose ``write(result, index, values)`` combines the updates with what is there."""
-
-    def rule(params: Params, operand: Array, indices: Array, updates: Array) -> Array:
-        numbers = params["dimension_numbers"]
-        dropped = tuple(numbers.inserted_window_dims)
-        batching = tuple(numbers.operand_batching_dims)
-        window_dims = tuple(numbers.update_window_dims)
-        window_sizes = iter([updates.shape[d + 1] for d in window_dims])
-        layout = _layout(
-            operand.shape[1:],
-            indices.shape[1:-1],
-            tuple([1 if d in dropped or d in batching else next(window_sizes) for d in range(operand.ndim - 1)]),
-            dropped,
-            tuple(numbers.scatter_dims_to_operand_dims),
-            batching,
-            tuple(numbers.scatter_indices_batching_dims),
-        )
-        starts = indices.astype(np.int64, copy=False)
-        batch = batch_size((operand, indices, updates))
-        result = spread(operand, batch).copy()
-        values = np.moveaxis(updates, [d + 1 for d in window_dims], range(-len(window_dims), 0))
-        clipped = np.minimum(np.maximum(starts, 0), layout.limits)
-        index = _positions(layout, clipped, batch)
-        if params["mode"] is not GatherScatterMode.CLIP:  # otherwise a window that sticks out is dropped whole
-            inside = _in_bounds(layout, starts)
-            if not inside.all():
-                kept = np.broadcast_to(inside, (batch, *inside.shape[1:]))
-                shape = kept.shape + (1,) * layout.indexed_window_rank
-                extents = np.broadcast_shapes(shape, *[axis.shape for axis in index])
-                index = tuple([np.broadcast_to(axis, extents)[kept] for axis in index])
-                values = spread(values, batch)[kept]
-        write(result, index, values)
-        return result
-
-    return rule
-
-
-RULES: dict[str, Rule] = {
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
-    "gather": _gather,
-    "scatter": _scatter_with(_replace),
-    "scatter-add": _scatter_with(np.add.at),
-    "scatter-max": _scatter_with(np.maximum.at),
-    "scatter-min": _scatter_with(np.minimum.at),
-    "scatter-mul": _scatter_with(np.multiply.at),
-    "scatter-sub": _scatter_with(np.subtract.at),
-}
-
-_MODES = {GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS}
-
-CONDITIONS: dict[str, Condition] = {
-    "gather": lambda params: params["mode"] in _MODES,
-    "scatter": lambda params: params["update_jaxpr"] is None,  # otherwise it applies some function in place
-}
+def scatter(write: Callable, operand: Array, indices: Array, updates: Array, windows: Windows, clips: bool) -> Array:
+    """The operand with updates written into windows; one that sticks out is moved inside, or dropped whole."""
+    window_dims, without = windows.window_dims, windows.dropped + windows.operand_batching
+    lengths = iter([updates.shape[d + 1] for d in window_dims])
+    sizes = tuple([1 if d in without else next(lengths) for d in range(operand.ndim - 1)])
+    layout = _layout(operand.shape[1:], indices.shape[1:-1], sizes, windows)
+    starts = indices.astype(np.int64, copy=False)
+    batch = batch_size((operand, indices, updates))
+    result = spread(operand, batch).copy()
+    values = np.moveaxis(updates, [d + 1 for d in window_dims], range(-len(window_dims), 0))
+    index = _positions(layout, np.minimum(np.maximum(starts, 0), layout.limits), batch)
+    if not clips:
+        inside = _in_bounds(layout, starts)
+        if not inside.all():
+            kept = np.broadcast_to(inside, (batch, *inside.shape[1:]))
+            shape = kept.shape + (1,) * layout.indexed_window_rank
+            extents = np.broadcast_shapes(shape, *[axis.shape for axis in index])
+            index = tuple([np.broadcast_to(axis, extents)[kept] for axis in index])
+            values = spread(values, batch)[kept]
+    write(result, index, values)
+    return result

@@ -1,4 +1,4 @@
-"""NumPy rules for linear algebra: products, Cholesky and LU factors, eigenvectors, triangular systems.
+"""Linear algebra over a batch: products, Cholesky and LU factors, eigenvectors, triangular systems.
 
 Leading axes before the matrix (the batch of executions, then any the program itself has) are handled by NumPy's own
 stacking, except where LAPACK is only offered one matrix at a time.
@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import scipy.linalg
 
-from anabranch.divide.numpy_backend.elementwise import Array, Condition, Params, Rule
+from anabranch.divide.numpy_backend.elementwise import Array
 
 
 @cache
@@ -36,12 +36,12 @@ def _product_plan(numbers: tuple, left: tuple[int, ...], right: tuple[int, ...])
     )
 
 
-def _dot_general(params: Params, left: Array, right: Array) -> Array:
-    (left_sum, right_sum), (left_stack, right_stack) = params["dimension_numbers"]
+def dot_general(left: Array, right: Array, numbers: Sequence, dtype: np.dtype | None) -> Array:
+    """The contraction that the dimension numbers of `jax.lax.dot_general` describe, in this dtype."""
+    (left_sum, right_sum), (left_stack, right_stack) = numbers
     # JAX sometimes gives lists here, which cannot be looked up.
     numbers = ((tuple(left_sum), tuple(right_sum)), (tuple(left_stack), tuple(right_stack)))
     left_order, left_shape, right_order, right_shape, shape = _product_plan(numbers, left.shape[1:], right.shape[1:])
-    dtype = params["preferred_element_type"]
     if dtype is not None and not left.dtype == right.dtype == dtype:
         left, right = left.astype(dtype), right.astype(dtype)
     product = np.matmul(
@@ -51,13 +51,12 @@ def _dot_general(params: Params, left: Array, right: Array) -> Array:
     return product.reshape(product.shape[:1] + shape)
 
 
-def _cholesky(params: Params, a: Array) -> Array:
+def cholesky(a: Array) -> Array:
     (factor,) = _factorise(lambda matrices: (np.linalg.cholesky(matrices),), a)
     return factor
 
 
-def _eigh(params: Params, a: Array) -> list[Array]:
-    lower = params["lower"]
+def eigh(a: Array, lower: bool) -> list[Array]:
     values, vectors = _factorise(lambda matrices: np.linalg.eigh(matrices, "L" if lower else "U"), a)
     return [vectors, values]
 
@@ -79,16 +78,13 @@ def _factorise(function: Callable, a: Array) -> Sequence[Array]:
     return results
 
 
-def _triangular_solve(params: Params, a: Array, b: Array) -> Array:
+def triangular_solve(a: Array, b: Array, left_side: bool, lower: bool, transposed: bool, unit_diagonal: bool) -> Array:
     # x a = b is solved as a' x' = b', so that there is one direction only.
-    left_side, transposed = params["left_side"], params["transpose_a"]
-    if params["conjugate_a"]:
-        a = a.conj()
     if not left_side:
         b, transposed = b.swapaxes(-1, -2), not transposed
     if transposed:
         a = a.swapaxes(-1, -2)
-    x = _substitute(a, b, lower=params["lower"] != transposed, unit_diagonal=params["unit_diagonal"])
+    x = _substitute(a, b, lower=lower != transposed, unit_diagonal=unit_diagonal)
     return x if left_side else x.swapaxes(-1, -2)
 
 
@@ -103,7 +99,7 @@ def _substitute(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
     return x
 
 
-def _lu(params: Params, a: Array) -> list[Array]:
+def lu(a: Array) -> list[Array]:
     rows, columns = a.shape[-2:]
     factors = np.empty_like(a)
     pivots = np.empty((*a.shape[:-2], min(rows, columns)), np.int32)
@@ -116,16 +112,3 @@ def _lu(params: Params, a: Array) -> list[Array]:
             order[[i, j]] = order[[j, i]]
         permutation[position] = order
     return [factors, pivots, permutation]
-
-
-RULES: dict[str, Rule] = {
-    "cholesky": _cholesky,
-    "dot_general": _dot_general,
-    "eigh": _eigh,
-    "lu": _lu,
-    "triangular_solve": _triangular_solve,
-}
-
-CONDITIONS: dict[str, Condition] = {
-    "eigh": lambda params: params["subset_by_index"] is None,
-}

@@ -1,0 +1,99 @@
+"""Everything that relies on NumPyro's private names, or on how its functions are written; no other file does.
+
+- `primitives._PYRO_STACK`: whether a handler is active, without which a statement has no effect.
+- `biject_to._registry`: whether a support has a bijection; asking `biject_to` itself fails without saying why.
+- `_mask`, `_batch_shape`, `_validate_args`: attributes of distributions without a public name that can be set.
+- The log probability of an impossible value, which is not the same number in all versions.
+- The code of functions, and the names of their local variables: a message does not say which function sent it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+from numpyro import handlers, primitives
+from numpyro.distributions import biject_to
+
+__all__ = [
+    "BATCH_SHAPE",
+    "VALIDATE_ARGS",
+    "caller_of_prng_key",
+    "empty_plate",
+    "has_bijection",
+    "is_handled",
+    "locals_of_obs_mask",
+    "log_prob_of",
+    "mask_of",
+]
+
+BATCH_SHAPE, VALIDATE_ARGS = "_batch_shape", "_validate_args"
+"""The attributes of a distribution that hold its batch shape, and whether its values are checked."""
+
+_ZERO_IS_FINITE = tuple(map(int, numpyro.__version__.split(".")[:2])) < (0, 22)
+"""Before 0.22, a category of probability zero has the lowest float for its logarithm; since then, minus infinity."""
+
+_PLATE, _PRNG_KEY = primitives.plate.__init__.__code__, numpyro.prng_key.__code__
+_UNCONDITION, _BLOCK = handlers.uncondition.process_message.__code__, handlers.block.process_message.__code__
+_OBS_MASK = primitives._masked_observe.__code__
+
+
+def is_handled() -> bool:
+    """Whether a handler is active."""
+    return bool(primitives._PYRO_STACK)
+
+
+def has_bijection(support: Any) -> bool:
+    """Whether NumPyro has a bijection from the real numbers to a support."""
+    return type(support) in biject_to._registry
+
+
+def mask_of(distribution: Any) -> Any:
+    """The mask of a `MaskedDistribution`."""
+    return distribution._mask
+
+
+def log_prob_of(distribution: Any, value: Any) -> Any:
+    """The log density at a value as the distribution gives it; minus infinity where a probability is zero."""
+    terms = distribution.log_prob(value)
+    if _ZERO_IS_FINITE and getattr(distribution.support, "is_discrete", False):
+        terms = jnp.where(terms <= 0.5 * jnp.finfo(jnp.result_type(terms, float)).min, -jnp.inf, terms)
+    return terms
+
+
+def empty_plate(frame: FrameType | None) -> str | None:
+    """The name of the plate that this frame makes, if it is empty: NumPyro asserts that it is not."""
+    if frame is None or frame.f_code is not _PLATE or int(frame.f_locals["size"]) != 0:
+        return None
+    return str(frame.f_locals["name"])
+
+
+def caller_of_prng_key() -> tuple[str, str | None]:
+    """Who asks for a key, from within the message: "uncondition", "block" or "program"; and for `block`, the site."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _PRNG_KEY:
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    if caller is not None and caller.f_code is _UNCONDITION:
+        return "uncondition", None
+    if caller is not None and caller.f_code is _BLOCK:
+        return "block", caller.f_locals["msg"].get("name")
+    return "program", None
+
+
+def locals_of_obs_mask(ends_at: Callable[[FrameType], bool]) -> Mapping[str, Any] | None:
+    """The local variables of the call that makes two sites of a statement with `obs_mask`, if one is under way.
+
+    They are `fn`, `obs` and `obs_mask`, and `observed` once the observed site is made. The search goes outwards to the
+    first frame at which it ends.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not ends_at(frame):
+        if frame.f_code is _OBS_MASK:
+            return frame.f_locals
+        frame = frame.f_back
+    return None
