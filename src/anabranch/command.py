@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from anabranch.settings import whole
+
 __all__ = ["main"]
 
 
@@ -66,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    if not (digits := text.replace(",", "")).isdecimal() or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
-    return int(digits)
+    try:
+        return whole(1)("it", int(text.replace(",", "")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}") from None
