@@ -636,9 +636,8 @@ def test_moves_that_never_come_about():
 def test_settings_are_checked():
     move = Move(draw_step, walk, weight=2)
     assert repr(move) == "Move('walk', weight=2)"
-    assert (
-        repr(InvolutiveMH(move)) == "InvolutiveMH(moves=(Move('walk', weight=2),), chains=100, warmup=0.2, between=1)"
-    )
+    settings = "moves=(Move('walk', weight=2),), chains=100, warmup=0.2, between=1, local_share=0.5"
+    assert repr(InvolutiveMH(move)) == f"InvolutiveMH({settings})"
     with pytest.raises(TypeError, match="one or several Move"):
         InvolutiveMH([])
     with pytest.raises(TypeError, match="one or several Move"):
