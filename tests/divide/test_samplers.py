@@ -309,8 +309,8 @@ WRAPPED = {
     "to_event": lambda: dist.Normal(LOC, SCALE).to_event(1),
     "to_event_all": lambda: dist.Normal(LOC, SCALE).to_event(),
     "expand_to_event": lambda: dist.Gamma(SCALE, 2.0).expand([3, 2]).to_event(1),
-    "to_event_expand": lambda: dist.Normal(LOC, 1.0).to_event(1).expand([4]),
-    "to_event_expand_to_event": lambda: dist.Normal(LOC, SCALE).to_event(1).expand([2, 3]).to_event(1),
+    "to_event_expand": lambda: dist.Normal(LOC, 1.0).to_event(1).expand((4,)),
+    "to_event_expand_to_event": lambda: dist.Normal(LOC, SCALE).to_event(1).expand((2, 3)).to_event(1),
     "mask": lambda: dist.Normal(LOC, 1.0).mask(np.array([True, False])),
     "mask_broadcast": lambda: dist.Poisson(3.0).mask(np.array([True, False])),
     "mask_false": lambda: dist.Normal(LOC, 1.0).mask(False),
@@ -320,7 +320,7 @@ WRAPPED = {
     "multivariate_normal": lambda: dist.MultivariateNormal(V([1.0, 2.0]), scale_tril=TRIL[None]).expand([4, 3]),
     "bernoulli": lambda: dist.Bernoulli(V([[0.2], [0.7]])).expand([2, 3]).to_event(2),
     "multinomial": lambda: dist.Multinomial(V([[7], [3]]), P3[0]).expand([2, 3]),
-    "lognormal": lambda: dist.LogNormal(LOC, 0.1).to_event(1).expand([3]),
+    "lognormal": lambda: dist.LogNormal(LOC, 0.1).to_event(1).expand((3,)),
     "affine_event": lambda: dist.TransformedDistribution(
         dist.Normal(LOC, 1.0).to_event(1), transforms.AffineTransform(V([5.0, 6.0]), 2.0)).expand([3]),
     "mixture": lambda: dist.MixtureSameFamily(
@@ -331,10 +331,19 @@ WRAPPED = {
     "truncated": lambda: dist.TruncatedNormal(LOC, SCALE, low=0.0).expand([2, 3, 2]),
 }  # fmt: skip
 
+# Where NumPyro has none: for a truncated distribution, before 0.22.
+TRUNCATED = stats.truncnorm(-LOC / SCALE, np.inf, LOC, SCALE)
+MOMENTS = {
+    "affine_event": ([2 * LOC + V([5.0, 6.0])] * 3, 4.0),
+    "truncated": ([TRUNCATED.mean()] * 2, TRUNCATED.var()),
+}
+
 
 @pytest.mark.usefixtures("host_only")
 @pytest.mark.parametrize("case", WRAPPED)
 def test_wrapped_distributions_have_their_moments_and_independent_elements(case):
+    if case == "mixture" and not hasattr(dist, "NegativeBinomial"):
+        pytest.skip("NumPyro before 0.22 refuses components that are independent vectors")
     with jax.enable_x64(True):
         distribution = WRAPPED[case]()
     x = draw(shared(distribution), generator(), N)
@@ -342,8 +351,8 @@ def test_wrapped_distributions_have_their_moments_and_independent_elements(case)
     with jax.enable_x64(True):
         try:
             mean, variance = distribution.mean, distribution.variance
-        except NotImplementedError:  # a transformed distribution: here an affine one
-            mean, variance = [2 * LOC + V([5.0, 6.0])] * 3, 4.0
+        except NotImplementedError:
+            mean, variance = MOMENTS[case]
     check_moments(x, mean, variance)
     # Expanded elements, which come first, are independent: one value of all events against the next.
     flat = x.reshape(N, int(np.prod(distribution.batch_shape)), -1)[..., 0].astype(float)
