@@ -88,7 +88,7 @@ class FirstVisits:
             return False
         if record.estimate is None or not record.visits:
             return True
-        if record.log_evidence != -np.inf or record.error == 0:
+        if record.error == 0 or (record.log_evidence != -np.inf and not record.estimate.is_of_prior):
             return False
         if not state.has_many_paths and state.table.log_evidence == -np.inf:
             return record.visits < self.max_tries_without_evidence

@@ -19,6 +19,8 @@ LARGE_ESS = 1_000
 """Effective sample size from which on a heavy tail makes the error uncertain, but hides no mass."""
 MAX_R_HAT = 1.1
 """R-hat above which chains have not converged to the same distribution."""
+PRIOR = "Prior"
+"""The method of estimates from prior draws."""
 
 
 def weights_are_trusted(ess: float, pareto_k: float) -> bool:
@@ -73,6 +75,11 @@ class Estimate:
     def is_informative(self) -> bool:
         """Whether mass was found, or it is exact that there is none."""
         return self.log_evidence > -np.inf or self.log_evidence_sd == 0
+
+    @property
+    def is_of_prior(self) -> bool:
+        """Whether it comes from a few prior draws alone (`prior_sampling`)."""
+        return self.method == PRIOR
 
     @property
     def is_trusted(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.estimate import PRIOR, Estimate
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import log_mean
 from anabranch.divide import prior_is_sampled
@@ -36,11 +36,11 @@ def prior_estimate(target: Target, n: int, rng: np.random.Generator) -> Estimate
     """
     draws = target.prior(n, rng) if prior_is_sampled(target.path) else None
     if draws is None or not len(draws.points):
-        return Estimate.nothing(target.dim, target.evaluations, "Prior")
+        return Estimate.nothing(target.dim, target.evaluations, PRIOR)
     evaluation = target.evaluate(draws.points)
     log_likelihood = np.where(evaluation.inside, evaluation.log_likelihood, -np.inf)
     log_weights = draws.log_probability + draws.log_weights - log_mean(draws.log_weights) + log_likelihood
-    estimate = Estimate.from_weights(draws.points, log_weights, target.evaluations, "Prior")
+    estimate = Estimate.from_weights(draws.points, log_weights, target.evaluations, PRIOR)
     # Equal weights do not mean that there is no error.
     sd = float(np.hypot(max(estimate.log_evidence_sd, 1 / len(draws.points)), draws.log_probability_sd))
     return replace(estimate, log_evidence_sd=sd)

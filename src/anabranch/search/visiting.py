@@ -69,7 +69,7 @@ class Visiting:
 
     def _prior_estimate(self, state: SearchState, record: PathRecord) -> Estimate | None:
         """The estimate from a few prior draws; None where that fails, which the visit will report."""
-        record.target.allow(4 * self.prior_draws)
+        record.target.allow(self.prior_draws)
         try:
             with np.errstate(all="ignore"):
                 estimate = prior_estimate(record.target, self.prior_draws, state.rng(record, 5))
@@ -112,7 +112,8 @@ class Visiting:
         record, settings = visit.record, state.settings
         strategy, target, inner = settings.strategy, record.target, record.state
         rng = state.rng(record)
-        target.allow(visit.max_evaluations)
+        reserve = 0 if record.estimate is not None or record.visits else self.prior_draws
+        target.allow(max(visit.max_evaluations - reserve, 1))
         try:
             # Far from the mass, densities and their derivatives overflow.
             with np.errstate(all="ignore"):
@@ -125,16 +126,28 @@ class Visiting:
                 estimate = strategy.estimate(target, inner)
                 if state.limits.is_over and not estimate.is_informative:
                     return Outcome(target, inner, record.estimate, is_visit=False)
-                return Outcome(target, inner, _better(record, estimate))
+                return Outcome(target, inner, self._better(state, record, target, estimate))
         except LimitReached:
             if state.limits.is_over:
                 return Outcome(target, record.state, record.estimate, is_visit=False)
-            return Outcome(target, record.state, _kept(record, target, strategy))
+            return Outcome(target, record.state, self._better(state, record, target, _kept(record, target, strategy)))
         except Exception as error:
+            if state.limits.is_over:  # what fails while the run ends says nothing of the path
+                return Outcome(target, record.state, record.estimate, is_visit=False)
             logger.warning("the path (%s) was given up: %s", record.path.description, error)
             kept, remark = _kept(record, target, strategy), f"It was given up: {error}"
             is_visit = not isinstance(error, errors.LimitTooSmall)
             return Outcome(target, inner, replace(kept, remarks=(*kept.remarks, remark)), remark, is_visit)
+
+    def _better(self, state: SearchState, record: PathRecord, target: Target, estimate: Estimate) -> Estimate:
+        """The estimate of a visit; a prior estimate if the first visit found no mass, as one with few evaluations."""
+        if estimate.is_informative or record.visits:
+            return estimate
+        prior = record.estimate or self._prior_estimate(state, record)
+        if prior is None:
+            return estimate
+        points = prior.points if prior.points.shape[1] == target.dim else prior.points[:, target.columns]
+        return replace(prior, points=points, evaluations=target.evaluations, remarks=estimate.remarks)
 
     def _affordable(self, state: SearchState, visit: Visit, target: Target) -> int:
         """The evaluations of a visit: more where a point takes several, fewer by the interpreter or the time limit.
@@ -157,13 +170,6 @@ class Visiting:
 def _kept(record: PathRecord, target: Target, strategy: Any) -> Estimate:
     """The previous estimate of a path whose visit failed, or one without mass."""
     return record.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
-
-
-def _better(record: PathRecord, estimate: Estimate) -> Estimate:
-    """The estimate of a visit; the prior estimate if the first visit found no mass."""
-    if not estimate.is_informative and not record.visits and record.estimate is not None:
-        return replace(record.estimate, evaluations=estimate.evaluations, remarks=estimate.remarks)
-    return estimate
 
 
 def _check_some_solved(state: SearchState) -> None:
