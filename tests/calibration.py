@@ -2,7 +2,8 @@
 
 The error of a good estimate, in units of the standard error that it states, is a standard normal number. Over the n
 runs of a pool, Σz² is then a χ² number with n degrees of freedom, and the mean of z is normal with standard deviation
-1/√n: quantiles of these are the bounds. The pool is held to them, and each of its parts as well.
+1/√n: quantiles of these are the bounds, with `SLACK` for standard errors that are only nearly right. The pool is held
+to them, and each of its parts as well.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-__all__ = ["FALSE_ALARMS", "MAX_POOLS", "MIN_SCORES", "Bounds", "bounds", "check_calibrated", "z_scores"]
+__all__ = ["FALSE_ALARMS", "MAX_POOLS", "MIN_SCORES", "SLACK", "Bounds", "bounds", "check_calibrated", "z_scores"]
 
 FALSE_ALARMS = 9e-4
 """The probability that any pool of the tests fails although all of its standard errors are right."""
-MAX_POOLS = 15
+MAX_POOLS = 20
 """The pools, at most; each has the same share of the false alarms."""
+SLACK = 1.05
+"""The factor by which a standard error may be wrong: it is an estimate itself, and larger where that is in doubt."""
 MIN_SCORES = 400
-"""Of a pool that sees, 99 times of 100, a standard error that is wrong by 30 % and a bias of half a standard error."""
+"""Of a pool that sees a standard error that is wrong by 30 % nine times of ten, and a bias of half a standard error
+nearly always."""
 
 
 class Bounds(NamedTuple):
@@ -34,7 +38,8 @@ class Bounds(NamedTuple):
 def bounds(n: int, level: float) -> Bounds:
     """A quarter of the probability for each end of the mean square, half for the mean."""
     square = stats.chi2(n)
-    return Bounds(square.ppf(level / 4) / n, square.isf(level / 4) / n, stats.norm.isf(level / 4) / np.sqrt(n))
+    mean = stats.norm.isf(level / 4) / np.sqrt(n)
+    return Bounds(square.ppf(level / 4) / n / SLACK**2, square.isf(level / 4) / n * SLACK**2, mean * SLACK)
 
 
 def z_scores(estimates: Iterable[Any], exact: float) -> np.ndarray:

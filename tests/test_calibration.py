@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration import FALSE_ALARMS, MAX_POOLS, MIN_SCORES, bounds, check_calibrated
+from calibration import FALSE_ALARMS, MAX_POOLS, MIN_SCORES, SLACK, bounds, check_calibrated
 
 LEVEL = FALSE_ALARMS / MAX_POOLS / 2
 
@@ -23,18 +23,19 @@ def test_the_pools_are_no_more_than_share_the_false_alarms():
 @pytest.mark.parametrize("n", [10, MIN_SCORES])
 def test_right_standard_errors_exceed_the_bounds_as_seldom_as_stated(n):
     low, high, mean = bounds(n, 0.04)
-    z = np.random.default_rng(n).standard_normal((20_000, n))
-    square = (z**2).mean(axis=1)
-    for outside, share in ((square < low, 0.01), (square > high, 0.01), (np.abs(z.mean(axis=1)) > mean, 0.02)):
-        assert abs(outside.mean() - share) < 5 * np.sqrt(share / 20_000)
+    z = np.random.default_rng(n).standard_normal((10_000, n))
+    for wrong_by in (1 / SLACK, 1.0, SLACK):
+        square, average = ((wrong_by * z) ** 2).mean(axis=1), wrong_by * z.mean(axis=1)
+        for outside, share in ((square < low, 0.01), (square > high, 0.01), (np.abs(average) > mean, 0.02)):
+            assert outside.mean() < share + 5 * np.sqrt(share / 10_000)
 
 
 def test_a_pool_sees_a_wrong_standard_error_and_a_bias():
     """In closed form, of the smallest pool: the power of each bound."""
     n = MIN_SCORES
     low, high, mean = bounds(n, LEVEL)
-    assert stats.chi2(n).sf(n * high / 1.3**2) > 0.99  # a standard error too small by 30 %, z too large
-    assert stats.chi2(n).cdf(n * low * 1.3**2) > 0.99  # too large by 30 %
+    assert stats.chi2(n).sf(n * high / 1.3**2) > 0.9  # z too large by 30 %: the standard error is too small
+    assert stats.chi2(n).cdf(n * low * 1.3**2) > 0.9  # the standard error is too large by 30 %
     assert stats.norm.sf((mean - 0.5) * np.sqrt(n)) > 0.99
 
 
