@@ -122,7 +122,7 @@ def test_too_many_draws_are_thinned(five, monkeypatch):
     estimate, state = run(HMC(), five.path, 0, 60_000, parts=6)
     assert state.thin >= 4
     assert 500 <= len(estimate.points) <= 1000
-    assert abs(estimate.log_evidence - five.log_evidence) < 4 * estimate.log_evidence_sd
+    assert abs(estimate.log_evidence - five.log_evidence) < 4 * estimate.log_evidence_sd < 0.2
 
 
 def test_a_state_is_plain_data_and_the_seed_decides(five):
