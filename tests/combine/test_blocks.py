@@ -137,8 +137,8 @@ def test_expectations_stay_right_where_only_some_draws_are_kept(division, monkey
         weight, sd = weight_of_moved(posterior)  # of all the draws
         assert abs(weight - WEIGHT) < 4 * sd < 0.05
     assert (np.abs(np.mean(scores, axis=0)) < 4 / np.sqrt(20)).all()
-    share, _, square = np.transpose(scores)
-    check_calibrated({"share": share, "x²": square}, min_scores=40)
+    # The share is known of all the draws: its error, of those that are kept, is too large.
+    check_calibrated({"x²": np.transpose(scores)[2]}, min_scores=20)
 
 
 def test_the_errors_of_a_resample_match_its_scatter(division):
