@@ -47,16 +47,16 @@ def z_scores(estimates: Iterable[Any], exact: float) -> np.ndarray:
     return np.array([(each.log_evidence - exact) / each.log_evidence_sd for each in estimates])
 
 
-def check_calibrated(parts: Mapping[str, Any], *, min_scores: int = MIN_SCORES) -> None:
+def check_calibrated(parts: Mapping[str, Any], *, of: int = 1, min_scores: int = MIN_SCORES) -> None:
     """Fail unless the z-scores of the parts, together and each by itself, are those of right standard errors.
 
-    Runs of one pool should have different random numbers. With fewer than `MIN_SCORES` the pool sees less, and cries
-    wolf as seldom.
+    Runs of one pool should have different random numbers. Several quantities of the same runs are a pool each, `of` so
+    many, which together count as one. With fewer than `MIN_SCORES` a pool sees less, and cries wolf as seldom.
     """
     scores = {name: np.ravel(z) for name, z in parts.items()}
     pooled = np.concatenate(list(scores.values()))
     assert len(pooled) >= min_scores
-    level = FALSE_ALARMS / MAX_POOLS / 2
+    level = FALSE_ALARMS / MAX_POOLS / of / 2
     wrong = []
     for name, z, part in [("all", pooled, level)] + [(k, z, level / len(scores)) for k, z in scores.items()]:
         low, high, mean = bounds(len(z), part)

@@ -103,12 +103,11 @@ REPETITIONS = 400
 
 
 def check_errors(found, truths):
-    """Pairs of an estimate and its error, for each repetition and quantity: those of a repetition go together, so that
-    each counts for one quantity alone. The scatter is compared with the mean square of the errors."""
+    """Pairs of an estimate and its error, for each repetition and quantity. The scatter is compared with the mean square
+    of the errors."""
     estimates, sds = np.moveaxis(np.array(found), -1, 0)
-    z = (estimates - truths) / np.sqrt((sds**2).mean(axis=0))
-    n = len(truths)
-    check_calibrated({f"quantity {k}": z[k::n, k] for k in range(n)})
+    for k, z in enumerate(((estimates - truths) / np.sqrt((sds**2).mean(axis=0))).T):
+        check_calibrated({f"quantity {k}": z}, of=len(truths))
 
 
 def test_the_errors_of_importance_sampling_match_its_scatter(division):

@@ -14,7 +14,7 @@ from anabranch.conquer.bridge import Side, bridge, crossed, fit_proposal
 from anabranch.conquer.student import StudentMixture
 from calibration import check_calibrated
 
-SEEDS = 80
+SEEDS = 120
 
 
 def generators(case: int) -> list[np.random.Generator]:

@@ -325,11 +325,8 @@ def test_an_interrupt_inside_the_program(at: int) -> None:
     assert posterior.run.evaluations == 40
 
 
-@pytest.mark.parametrize(("budget", "within"), [(30_000, 0.2), pytest.param(100_000, 0.1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("end", [KeyboardInterrupt, LimitReached])
-def test_chains_that_are_ended_within_a_path_are_somewhere(
-    end: Any, budget: int, within: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("end", [KeyboardInterrupt, pytest.param(LimitReached, marks=pytest.mark.slow)])
+def test_chains_that_are_ended_within_a_path_are_somewhere(end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps that all chains have made count, and the state of a chain is that of an execution."""
     monkeypatch.setattr(walking, "_TRIED", 2)
     sessions: list[Session] = []
@@ -343,10 +340,10 @@ def test_chains_that_are_ended_within_a_path_are_somewhere(
         return advance(self, *args)
 
     monkeypatch.setattr(Within, "_advance_block", ended)
-    posterior = inferred("RandomWalkMH", budget=budget, seed=1)
-    assert 0.8 * budget < posterior.run.evaluations < budget
+    posterior = inferred("RandomWalkMH", budget=100_000, seed=1)
+    assert 80_000 < posterior.run.evaluations < 100_000
     mean, sd = posterior.expectation(lambda draw: float(draw["wide"]))
-    assert abs(mean - 0.4099) < 4 * sd < within
+    assert abs(mean - 0.4099) < 4 * sd < 0.1
 
 
 # In pieces ------------------------------------------------------------------------------------------------------------
