@@ -103,7 +103,7 @@ REPETITIONS = 400
 
 
 def check_errors(found, truths):
-    """Pairs of an estimate and its error, for each repetition and quantity. The scatter is compared with the mean square
+    """Pairs of estimate and its error, for each repetition and quantity; the scatter is compared with the mean square
     of the errors."""
     estimates, sds = np.moveaxis(np.array(found), -1, 0)
     for k, z in enumerate(((estimates - truths) / np.sqrt((sds**2).mean(axis=0))).T):

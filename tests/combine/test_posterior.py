@@ -64,9 +64,7 @@ def test_the_errors_are_calibrated(division):
     given_mu = weights @ (solved.means()[1:] * [1, 0.2]) / weights.sum()
     truths = [solved.log_evidence(), weights[0], solved.weights() @ solved.means(), given_mu]
     found = np.array([answers(solved.posterior(division, seed, n=300)) for seed in range(SEEDS)])
-    for k, name in enumerate(
-        ["log evidence", "weight", "expectation", "expectation over the paths that have the name"]
-    ):
+    for k, name in enumerate(["log evidence", "weight", "expectation", "expectation over the paths with the name"]):
         check_calibrated({name: (found[:, k, 0] - truths[k]) / found[:, k, 1]}, of=4)
 
 
