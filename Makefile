@@ -7,6 +7,10 @@ BENCH_ARGS ?=
 ACCURACY_ARGS ?=
 REPRODUCE_ARGS ?= all
 
+# worksteal: each worker begins with one half of the tests, in order, so that what the tests of a file share (fixtures,
+# divisions, what jax has compiled) is made once, and takes from the other when it is done.
+XDIST := -n 2 --dist worksteal
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
@@ -36,11 +40,13 @@ demo: $(INSTALLED) ## infer two of the paper's programs and write mixture.png (D
 
 test: lint ## lint, then run the tests and the examples in docstrings
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(XDIST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED) ## run the tests that `make test` leaves out, which take long
 	@echo "==> pytest, slow"
-	@$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(XDIST) -m slow $(PYTEST_ARGS)
+	@echo "==> pytest, more examples"
+	@ANABRANCH_EXAMPLES=5 $(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) tests/divide/test_properties.py
 
 test-versions: $(INSTALLED) ## run the tests with the oldest and the newest versions of Python, jax and NumPyro supported
 	@$(BIN)/nox -- $(PYTEST_ARGS)

@@ -66,8 +66,7 @@ def test_whenever_the_time_ends_there_is_an_answer_with_its_error_or_a_clear_end
     except ab.errors.LimitTooSmall:
         assert step >= 0.002
         return
-    assert abs(posterior.log_evidence - FIGURE.log_evidence) < 4 * posterior.log_evidence_sd
-    assert np.isfinite(posterior.log_evidence)
+    assert abs(posterior.log_evidence - FIGURE.log_evidence) < 4 * posterior.log_evidence_sd < np.inf
 
 
 @pytest.mark.parametrize("tolerance", [0.05, 0.01])

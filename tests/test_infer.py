@@ -10,6 +10,7 @@ from scipy.stats import norm, poisson
 
 import anabranch as ab
 from anabranch import programs
+from calibration import check_calibrated, z_scores
 from exact import EXACT, named
 
 # log evidence of the paths of function induction that matter, data of seed 0, by quadrature independent of this
@@ -72,16 +73,11 @@ def test_function_induction_of_the_paper():
     np.testing.assert_allclose(heavy, exact, atol=0.02)
 
 
-def test_intervals_cover_as_often_as_they_say():
-    """40 seeds of figure 2: a correct 95 % interval covers 34 times or more with probability 0.99."""
+@pytest.mark.parametrize("seeds", [20, pytest.param(400, marks=pytest.mark.slow)])
+def test_the_errors_are_calibrated(seeds):
     case = named("figure_two")
-    z = []
-    for seed in range(40):
-        posterior = ab.infer(case.program, *case.args, seed=seed, tolerance=0.02)
-        z.append((posterior.log_evidence - case.log_evidence) / posterior.log_evidence_sd)
-    assert (np.abs(z) < 1.96).sum() >= 34
-    assert 0.7 < np.std(z) < 1.35
-    assert abs(np.mean(z)) < 3 / np.sqrt(40)
+    posteriors = [ab.infer(case.program, *case.args, seed=seed, tolerance=0.02) for seed in range(seeds)]
+    check_calibrated({"figure 2": z_scores(posteriors, case.log_evidence)}, min_scores=seeds)
 
 
 def three_rare(y):

@@ -172,7 +172,7 @@ def test_what_was_not_looked_at_is_in_the_error(monkeypatch):
         use_false_clock(monkeypatch, step)
         posterior = ab.infer(programs.mixture, programs.mixture_data(), seconds=60.0, tolerance=None)
         assert "seconds" in posterior.run.stopped
-        assert abs(posterior.log_evidence - -132.611687) < 4 * posterior.log_evidence_sd
+        assert abs(posterior.log_evidence - -132.611687) < 4 * posterior.log_evidence_sd < np.inf
         if posterior.log_evidence_sd > 1:
             assert any("may have up to" in warning for warning in posterior.warnings)
 

@@ -19,6 +19,7 @@ from anabranch.conquer.hmc import HMC, NUTS, Chains, ChainState
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Path
 from anabranch.divide.jax_density import log_density_function
+from calibration import check_calibrated, z_scores
 from known import UNSUITED, Known, half_space, leaves_jax, regression
 
 
@@ -45,11 +46,8 @@ def run(strategy: Chains, path: Path, seed: int, evaluations: int, parts: int = 
     return strategy.estimate(target, state), state
 
 
-def check(known: Known, estimates: list[Estimate], within: float) -> None:
-    """Evidence and means over the seeds, each within its own error, and the error as small as was said."""
-    z = np.array([(e.log_evidence - known.log_evidence) / e.log_evidence_sd for e in estimates])
-    assert abs(z.mean()) < 3.3 / np.sqrt(len(z))
-    assert (np.abs(z) < 4).all()
+def check(known: Known, estimates: list[Estimate], within: float) -> np.ndarray:
+    """The z-scores of the evidence; its errors are as small as was said, means and spreads are within theirs."""
     for e in estimates:
         assert e.log_evidence_sd < within
         assert e.r_hat < 1.03
@@ -57,18 +55,41 @@ def check(known: Known, estimates: list[Estimate], within: float) -> None:
         assert (np.abs(means) < 4.5).all()
         spreads = e.points.std(axis=0) / known.sd
         assert (np.abs(spreads - 1) < 5 / np.sqrt(e.ess)).all()
+    return z_scores(estimates, known.log_evidence)
 
 
-def test_hmc_of_five_coefficients(five):
-    estimates = [run(HMC(), five.path, seed, 30_000)[0] for seed in range(10)]
-    check(five, estimates, within=0.02)
-    z = np.array([(e.log_evidence - five.log_evidence) / e.log_evidence_sd for e in estimates])
-    assert 0.4 < np.sqrt((z**2).mean()) < 1.6
-
-
-def test_nuts_of_one_coordinate():
+@pytest.mark.parametrize("times", [1, pytest.param(22, marks=pytest.mark.slow)])
+def test_the_errors_are_calibrated(times, five, beyond):
     one = regression(1)
-    check(one, [run(NUTS(), one.path, seed, 20_000)[0] for seed in range(5)], within=0.01)
+    scores = {
+        "HMC, five coefficients": check(
+            five, [run(HMC(), five.path, seed, 30_000)[0] for seed in range(8 * times)], within=0.02
+        ),
+        "NUTS, one coordinate": check(
+            one, [run(NUTS(), one.path, 2_000 + seed, 20_000)[0] for seed in range(4 * times)], within=0.01
+        ),
+        "HMC, a guard": guards_reject(beyond, 4 * times),
+        "HMC, a banana": a_banana(3 * times),
+    }
+    check_calibrated(scores, min_scores=19 * times)
+
+
+def guards_reject(beyond: Known, seeds: int) -> np.ndarray:
+    estimates = [run(HMC(), beyond.path, 4_000 + seed, 60_000)[0] for seed in range(seeds)]
+    assert all(60_000 < e.evaluations < 65_000 for e in estimates)
+    assert all((e.points[:, 0] > 2).all() for e in estimates)
+    assert all("falls off a cliff" in e.remarks[0] for e in estimates)
+    return check(beyond, estimates, within=0.02)
+
+
+def a_banana(seeds: int) -> np.ndarray:
+    path = ab.find_paths(banana).paths[0]
+    estimates = [run(HMC(), path, 6_000 + seed, 150_000)[0] for seed in range(seeds)]
+    for e in estimates:
+        assert e.log_evidence_sd < 0.05
+        thinned = e.points[:: max(int(2 * len(e.points) / e.ess), 1), 0]
+        assert kstest(thinned, norm.cdf).pvalue > 1e-5
+    return z_scores(estimates, 0.0)
 
 
 @pytest.mark.slow
@@ -76,27 +97,8 @@ def test_nuts_of_sixty_coefficients():
     sixty = regression(60)
     estimates = [run(NUTS(), sixty.path, seed, 150_000)[0] for seed in range(2)]
     check(sixty, estimates, within=0.03)
+    assert (np.abs(z_scores(estimates, sixty.log_evidence)) < 5).all()
     assert all(e.ess > 1000 for e in estimates)
-
-
-def test_guards_reject(beyond):
-    estimates = [run(HMC(), beyond.path, seed, 60_000)[0] for seed in range(5)]
-    check(beyond, estimates, within=0.02)
-    assert all(60_000 < e.evaluations < 65_000 for e in estimates)
-    assert all((e.points[:, 0] > 2).all() for e in estimates)
-    assert all("were divergent" in e.remarks[0] for e in estimates)
-
-
-def test_a_banana():
-    path = ab.find_paths(banana).paths[0]
-    estimates = [run(HMC(), path, seed, 150_000)[0] for seed in range(4)]
-    z = np.array([e.log_evidence / e.log_evidence_sd for e in estimates])
-    assert (np.abs(z) < 4).all()
-    assert abs(z.mean()) < 3.3 / np.sqrt(len(z))
-    for e in estimates:
-        assert e.log_evidence_sd < 0.05
-        thinned = e.points[:: max(int(2 * len(e.points) / e.ess), 1), 0]
-        assert kstest(thinned, norm.cdf).pvalue > 1e-4
 
 
 def test_going_on_spends_what_was_asked_for(five):
@@ -119,7 +121,7 @@ def test_too_many_draws_are_thinned(five):
     estimate, state = run(HMC(max_draws=1000), five.path, 0, 60_000, parts=6)
     assert state.thin >= 4
     assert 500 <= len(estimate.points) <= 1000
-    assert abs(estimate.log_evidence - five.log_evidence) < 4 * estimate.log_evidence_sd
+    assert abs(estimate.log_evidence - five.log_evidence) < 4 * estimate.log_evidence_sd < 0.2
 
 
 def test_a_state_is_plain_data_and_the_seed_decides(five):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +22,7 @@ from anabranch.conquer.smc_tempering import Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Executions, Path
+from calibration import check_calibrated, z_scores
 
 
 def normals(d, y):
@@ -85,19 +87,72 @@ def run(
     return method.estimate(target, state), state
 
 
-def check_calibrated(estimates: Sequence[Estimate], exact: float, largest_sd: float) -> None:
-    """The errors, in units of those stated, have mean zero and a standard deviation of one."""
-    sds = np.array([estimate.log_evidence_sd for estimate in estimates])
-    z = (np.array([estimate.log_evidence for estimate in estimates]) - exact) / sds
-    assert abs(z.mean()) < 3 / np.sqrt(len(z)), z.mean()
-    assert 0.7 < z.std(ddof=1) < 1.4, z.std(ddof=1)
-    assert 0 < sds.mean() < largest_sd
+def improper():
+    x = ab.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
+    ab.observe("y", dist.Normal(x, 0.3), 0.5)
 
 
-@pytest.mark.parametrize(("d", "evaluations", "largest_sd"), [(1, 8_000, 0.06), (2, 12_000, 0.1), (5, 30_000, 0.2)])
-def test_normals(d, evaluations, largest_sd):
-    path, exact = normals_case(d)
-    check_calibrated([run(path, seed, evaluations)[0] for seed in range(30)], exact, largest_sd)
+def needle():
+    x = ab.sample("x", dist.Normal(0.0, 10.0))
+    ab.observe("y", dist.Normal(x, 1e-6), 3.0)
+
+
+def only_case(program: Any, exact: float) -> tuple[Path, float]:
+    return ab.find_paths(program, executions=10).paths[0], exact
+
+
+class Runs(NamedTuple):
+    """A path with its log evidence, how often it is estimated, and what the standard errors stay below on average."""
+
+    case: tuple[Any, ...]
+    seeds: int
+    evaluations: int
+    largest_sd: float
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+
+def calibration_runs() -> dict[str, Runs]:
+    wide = StudentMixture(np.zeros((1, 2)), np.eye(2)[None], np.ones(1), np.array([5.0]))
+    return {
+        "one normal": Runs(normals_case(1), 60, 8_000, 0.06),
+        "two normals": Runs(normals_case(2), 60, 12_000, 0.1),
+        "five normals": Runs(normals_case(5), 30, 30_000, 0.2),
+        "a guard": Runs(half_space_case(), 60, 8_000, 0.04),
+        "whole numbers": Runs(counted_case(), 60, 10_000, 0.08),
+        "a rarely met guard": Runs(corner_case(), 20, 30_000, 0.08),
+        "a given proposal": Runs(normals_case(2), 60, 10_000, 0.08, {"proposal": wide}),
+        # Draws of an improper prior are none to start from.
+        "an improper prior": Runs(only_case(improper, 0.0), 60, 6_000, 0.1),
+        "a needle": Runs(only_case(needle, float(stats.norm(0, np.hypot(10, 1e-6)).logpdf(3.0))), 15, 60_000, 0.25),
+    }
+
+
+def test_the_errors_are_calibrated():
+    scores = {}
+    for k, (name, each) in enumerate(calibration_runs().items()):
+        path, exact, *found_by = each.case
+        results = [
+            run(path, 1_000 * k + seed, each.evaluations, *found_by, **each.settings) for seed in range(each.seeds)
+        ]
+        estimates = [estimate for estimate, _ in results]
+        assert 0 < np.mean([estimate.log_evidence_sd for estimate in estimates]) < each.largest_sd
+        if found_by:
+            assert all(state.proposal is not None for _, state in results)
+            assert any("fitted" in remark for remark in estimates[0].remarks)
+        if name == "whole numbers":
+            check_mean_of_whole_numbers(path, estimates)
+        scores[name] = z_scores(estimates, exact)
+    check_calibrated(scores)
+
+
+def check_mean_of_whole_numbers(path: Path, estimates: Sequence[Estimate]) -> None:
+    assert path.discrete.any()
+    k = np.arange(60)
+    terms = stats.poisson.pmf(k, 4) * stats.norm.pdf(7.0, 1.3 * k, np.sqrt(1.49))
+    means = [np.exp(e.log_weights) @ e.points[:, path.discrete][:, 0] for e in estimates]
+    error = np.std(means) / np.sqrt(len(means))
+    assert error < 0.02
+    assert abs(np.mean(means) - terms @ k / terms.sum()) < 4 * error
 
 
 @pytest.mark.slow
@@ -105,7 +160,9 @@ def test_twenty_dimensions_by_hamiltonian_moves():
     path, exact = normals_case(20)
     results = [run(path, seed, 60_000) for seed in range(30)]
     assert all(state.tuning.gradient for _, state in results)
-    check_calibrated([estimate for estimate, _ in results], exact, 0.15)
+    estimates = [estimate for estimate, _ in results]
+    assert 0 < np.mean([estimate.log_evidence_sd for estimate in estimates]) < 0.15
+    check_calibrated({"twenty normals": z_scores(estimates, exact)}, min_scores=30)
 
 
 def test_hamiltonian_moves_leave_the_posterior_as_it_is():
@@ -119,48 +176,6 @@ def test_hamiltonian_moves_leave_the_posterior_as_it_is():
     assert estimate.ess > 500
     np.testing.assert_allclose(mean, 0.8 * y, atol=4 * np.sqrt(0.2 / estimate.ess))
     np.testing.assert_allclose(variance, 0.2, rtol=4 * np.sqrt(2 / estimate.ess))
-
-
-def test_guard():
-    path, exact = half_space_case()
-    check_calibrated([run(path, seed, 8_000)[0] for seed in range(30)], exact, 0.04)
-
-
-def test_whole_numbers():
-    path, exact = counted_case()
-    assert path.discrete.any()
-    estimates = [run(path, seed, 10_000)[0] for seed in range(30)]
-    check_calibrated(estimates, exact, 0.08)
-    k = np.arange(60)
-    terms = stats.poisson.pmf(k, 4) * stats.norm.pdf(7.0, 1.3 * k, np.sqrt(1.49))
-    means = [np.exp(e.log_weights) @ e.points[:, path.discrete][:, 0] for e in estimates]
-    error = np.std(means) / np.sqrt(len(means))
-    assert error < 0.02
-    assert abs(np.mean(means) - terms @ k / terms.sum()) < 4 * error
-
-
-def test_rarely_met_guards_start_from_what_is_known():
-    path, exact, found_by = corner_case()
-    results = [run(path, seed, 30_000, found_by) for seed in range(30)]
-    assert all(state.proposal is not None for _, state in results)
-    estimates = [estimate for estimate, _ in results]
-    check_calibrated(estimates, exact, 0.08)
-    assert any("fitted" in remark for remark in estimates[0].remarks)
-
-
-def test_given_proposal():
-    path, exact = normals_case(2)
-    wide = StudentMixture(np.zeros((1, 2)), np.eye(2)[None], np.ones(1), np.array([5.0]))
-    check_calibrated([run(path, seed, 10_000, proposal=wide)[0] for seed in range(80)], exact, 0.08)
-
-
-def test_improper_prior_does_not_start_from_its_draws():
-    def program():
-        x = ab.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
-        ab.observe("y", dist.Normal(x, 0.3), 0.5)
-
-    path = ab.find_paths(program, executions=10).paths[0]
-    check_calibrated([run(path, seed, 6_000)[0] for seed in range(30)], 0.0, 0.1)
 
 
 def test_gradient_of_a_proposal():
@@ -242,16 +257,6 @@ def test_likelihood_of_zero_everywhere():
     estimate, _ = run(ab.find_paths(program, executions=5).paths[0], 0, 2_000)
     assert estimate.log_evidence == -np.inf
     assert len(estimate.points) == 0
-
-
-def test_needle():
-    def program():
-        x = ab.sample("x", dist.Normal(0.0, 10.0))
-        ab.observe("y", dist.Normal(x, 1e-6), 3.0)
-
-    path = ab.find_paths(program, executions=5).paths[0]
-    exact = float(stats.norm(0, np.hypot(10, 1e-6)).logpdf(3.0))
-    check_calibrated([run(path, seed, 60_000)[0] for seed in range(30)], exact, 0.25)
 
 
 @pytest.mark.parametrize("settings", [{"particles": 1}, {"share": 0.0}, {"share": 1.0}, {"steps": 0}])

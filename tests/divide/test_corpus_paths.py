@@ -75,9 +75,10 @@ def test_values_and_points_and_back(case):
 
 
 @EACH
-def test_density_is_numpyro_s(case):
+@pytest.mark.parametrize(("of_each", "at_most"), [(1, 3), pytest.param(2, 6, marks=pytest.mark.slow)])
+def test_density_is_numpyro_s(case, of_each, at_most):
     _, executions = explored(case.name)
-    for path, values in some_rows(executions, of_each=2, at_most=6):
+    for path, values in some_rows(executions, of_each, at_most):
         points = path.points(batch(values))
         values = {name: value[0] for name, value in path.values(points).items()}
         expected = numpyro_log_density(case.program, case.args, values)

@@ -325,7 +325,7 @@ def test_an_interrupt_inside_the_program(at: int) -> None:
     assert posterior.run.evaluations == 40
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt, LimitReached])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, pytest.param(LimitReached, marks=pytest.mark.slow)])
 def test_chains_that_are_ended_within_a_path_are_somewhere(end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps that all chains have made count, and the state of a chain is that of an execution."""
     monkeypatch.setattr(Walk, "min_visits", 2)

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from anabranch import errors
-from anabranch.limits import holding, time_limit
+from anabranch.limits import checkpoint, holding, time_limit
 
 __all__ = ["Jitted", "is_compiling", "one_call"]
 
@@ -61,6 +61,7 @@ def _compilation() -> Iterator[None]:
 
 def _check_time_to_compile(equations: int) -> None:
     """Raise `CompilationTooLong` if XLA would exceed the time limit: a compilation that has begun cannot be ended."""
+    checkpoint()
     limits = time_limit()
     if limits is None:
         return
@@ -68,7 +69,7 @@ def _check_time_to_compile(equations: int) -> None:
     needed, left = equations * per_operation, limits.left
     if needed > left + _MAX_SECONDS_LATE:
         raise errors.CompilationTooLong(
-            f"compiling {equations:,} operations takes about {needed:.0f} seconds, and {max(left, 0):.1f} are left",
+            f"compiling {equations:,} operations takes about {needed:.0f} seconds, and {left:.1f} are left",
             remedy="Give the run more seconds, or write the program's loop with arrays: one statement for many values",
         )
 
