@@ -621,7 +621,7 @@ def test_a_parameter_of_two_shapes():
         ab.sample("k", dist.Bernoulli(0.5))
         normal_model(y)
 
-    refuses(guide, "'w' of the guide has one shape", program)
+    refuses(guide, "'w' of the guide has different shapes", program)
 
 
 @pytest.mark.parametrize(
