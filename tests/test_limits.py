@@ -14,7 +14,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy.integrate import quad
-from scipy.stats import chi2, gamma, norm
+from scipy.stats import binom, chi2, gamma, halfcauchy, multivariate_normal, norm
 
 import anabranch as ab
 from anabranch import errors, programs
@@ -185,6 +185,86 @@ def test_limits_are_those_of_the_context():
         with enforced(None):
             checkpoint()
     checkpoint()
+
+
+# Answers of short runs ------------------------------------------------------------------------------------------------
+
+
+MEANS = (*(0.1 * k for k in range(8)), 4.0)
+
+
+def shifted(y):
+    """One of nine normals; the last is improbable a priori."""
+    k = ab.sample("k", dist.Categorical(jnp.array([0.1225] * 8 + [0.02])))
+    mu = ab.sample("mu", dist.Normal(MEANS[k], 1.0))
+    ab.observe("y", dist.Normal(mu, 1.0), y)
+    return k
+
+
+@pytest.mark.parametrize("budget", [1_000, 2_250, 2_500, 2_800])
+@pytest.mark.parametrize("y", [1.0, 4.0])
+def test_a_path_whose_visit_had_too_few_evaluations_is_in_the_error(budget, y):
+    truth = np.log(np.array([0.1225] * 8 + [0.02]) @ norm.pdf(y, MEANS, np.sqrt(2)))
+    posterior = ab.infer(shifted, y, budget=budget, seed=1)
+    assert posterior.run.evaluations <= 1.02 * budget
+    assert np.isfinite(posterior.paths["log_evidence"]).all()
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+
+
+def schools(y):
+    mu = ab.sample("mu", dist.Normal(0.0, 5.0))
+    tau = ab.sample("tau", dist.HalfCauchy(5.0))
+    effects = ab.sample("effects", dist.Normal(mu, tau).expand([8]))
+    ab.observe("y", dist.Normal(effects, 10.0), y)
+
+
+@pytest.mark.parametrize("budget", [3_000, 5_000])
+def test_a_budget_that_finds_no_mode_gives_a_coarse_answer(budget):
+    y = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+
+    def density(tau):
+        covariance = 25.0 + np.eye(8) * (tau**2 + 100.0)
+        return halfcauchy.pdf(tau, scale=5.0) * multivariate_normal(np.zeros(8), covariance).pdf(y)
+
+    truth = np.log(quad(density, 0, 50, epsabs=0, epsrel=1e-9)[0] + quad(density, 50, np.inf, epsabs=0)[0])
+    posterior = ab.infer(schools, y, budget=budget)
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 20
+    assert any("effective sample size" in warning for warning in posterior.warnings)
+
+
+def chosen(y):
+    """Which of seven switches are on: 128 paths, and the mass on those with many."""
+    on = sum(int(ab.sample(f"on{i}", dist.Bernoulli(0.5))) for i in range(7))
+    x = ab.sample("x", dist.Normal(3.0 * on, 1.0))
+    ab.observe("y", dist.Normal(x, 1.0), y)
+    return on
+
+
+@pytest.mark.parametrize("step", [0.02, 0.01, 0.007, 0.005, 0.003, 0.002])
+def test_paths_not_found_in_time_are_in_the_error(step, monkeypatch):
+    use_false_clock(monkeypatch, step)
+    truth = np.log(binom.pmf(np.arange(8), 7, 0.5) @ norm.pdf(20.0, 3.0 * np.arange(8), np.sqrt(2)))
+    try:
+        posterior = ab.infer(chosen, 20.0, seconds=1, tolerance=None)
+    except errors.LimitTooSmall:
+        return
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+    if posterior.run.log_possible_not_found is not None:
+        assert any("were not found. Give the run more seconds" in warning for warning in posterior.warnings)
+
+
+def test_an_expectation_over_few_effective_draws_says_so(monkeypatch):
+    use_false_clock(monkeypatch, step=0.0005)
+
+    def narrow(y):
+        x = float(ab.sample("x", dist.Normal(0.0, 1.0)))
+        ab.observe("y", dist.Normal(x, 0.01), y)
+
+    posterior = ab.infer(narrow, 1.0, seconds=0.5, tolerance=None)
+    mean, sd = posterior.expectation(lambda draw: draw["x"])
+    assert posterior.paths["ess"][0] < 10
+    assert abs(mean - 1.0) < 4 * sd
+    assert sd > 0.1
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------

@@ -42,10 +42,9 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
     if not_found > MAX_MASS_NOT_FOUND:
         truncated = run.prior_mass_truncated
         beyond = f", {100 * truncated:.3g} % beyond max_sites" if truncated > MIN_WEIGHT else ""
-        yield (
-            f"{100 * not_found:.3g} % of the prior mass is on paths that were not found{beyond}. Raise the number of "
-            "prior executions, DCC(executions=...)."
-        )
+        in_time = run.log_possible_not_found is None
+        remedy = "Raise the number of prior executions, DCC(executions=...)" if in_time else "Give the run more seconds"
+        yield f"{100 * not_found:.3g} % of the prior mass is on paths that were not found{beyond}. {remedy}."
 
 
 def _of_doubt(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:

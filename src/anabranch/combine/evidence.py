@@ -9,7 +9,7 @@ The paths are estimated independently, each with a relative error s_k of Ẑ_k. 
 
 A path whose diagnostics fail may have more evidence, up to a possible Z_k' > Ẑ_k. This is no scatter but a bound: with
 D = Σ_k (Z_k' − Ẑ_k)/Ẑ over these paths, log Ẑ may be low by log(1 + D), every weight may be too large by the factor
-1 + D, and that of such a path too small.
+1 + D, and that of such a path too small. Paths that were not found in time may have evidence as well, which is in D.
 
 A method that samples the whole program estimates all paths from the same draws, and gives its own `Evidence`.
 """
@@ -35,13 +35,17 @@ class Evidence:
     log_evidence_sd: float | None
     weights: np.ndarray
     weight_sds: np.ndarray
+    doubtful_share: float = 0.0
+    """D/(1 + D), the share of the posterior mass that may be where no draws are."""
 
     def reordered(self, order: Sequence[int]) -> Evidence:
         """The same for the paths in another order."""
         return replace(self, weights=self.weights[order], weight_sds=self.weight_sds[order])
 
 
-def join(solutions: Sequence[Solution], prior_mass_found: float | None) -> Evidence:
+def join(
+    solutions: Sequence[Solution], prior_mass_found: float | None, log_possible_not_found: float | None = None
+) -> Evidence:
     """Add up the paths. A path without an estimate or without mass has a weight of zero."""
     logs = np.array([solution.log_evidence for solution in solutions])
     errors = np.array([np.inf if s.estimate is None else s.estimate.log_evidence_sd for s in solutions])
@@ -50,14 +54,12 @@ def join(solutions: Sequence[Solution], prior_mass_found: float | None) -> Evide
         return Evidence(total, np.inf, weights, weights)
     possible = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))
     doubt = np.maximum(possible - weights, 0.0)
-    gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log1p(doubt.sum()))
-    weight_sds = np.hypot(_weight_sds(weights, np.where(weights > 0, errors, 0.0), sd), _doubted(weights, doubt))
-    return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds)
-
-
-def _doubted(weights: np.ndarray, doubt: np.ndarray) -> np.ndarray:
-    """The error of each weight if the doubtful paths have all the mass that they may have."""
-    return np.abs((weights + doubt) / (1 + doubt.sum()) - weights)
+    not_found = 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
+    whole = 1 + doubt.sum() + not_found
+    gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log(whole))
+    sampled = _weight_sds(weights, np.where(weights > 0, errors, 0.0), sd)
+    weight_sds = np.hypot(sampled, np.abs((weights + doubt) / whole - weights))
+    return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole))
 
 
 def _weight_sds(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:

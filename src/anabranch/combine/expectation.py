@@ -10,7 +10,10 @@ error of its evidence, s_k relative to it, which are taken to be independent:
 
     sd² = Σ_k w_k² (c_k Σ_i v_ki² (g_ki − ḡ_k)² + ḡ_k² s_k²),    ḡ_k = Σ_i v_ki g_ki.
 
-c_k = (1/Σ_i v_ki²)/ess_k is one for independent draws, and larger for chains.
+c_k = (1/Σ_i v_ki²)/ess_k is one for independent draws, and larger for chains. Fewer than ten effective draws do not
+show how f varies within a path: the unweighted variance of f over its draws takes the place of the weighted one. If a
+share u of the posterior mass may be where no draws are (`Evidence.doubtful_share`), f may differ there by its standard
+deviation σ over the draws, which adds (u σ)².
 
 An engine that samples whole executions gives draws in independent blocks (`blocks.py`), and the error comes from the
 sums of w_k v_ki g_ki over each block. A path with too many draws is resampled, to weights u_ki, but keeps its own
@@ -31,6 +34,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.combine.blocks import Blocks, blocks_of, standard_error
 from anabranch.combine.draws import Draw, drawn_at
+from anabranch.combine.evidence import Evidence
 from anabranch.combine.probability import listed_names
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
@@ -38,7 +42,7 @@ from anabranch.conquer.weights import systematic
 __all__ = ["expectation"]
 
 _MIN_DRAWS = 10
-"""Draws at which f is called on a path, at least."""
+"""Draws at which f is called on a path, at least; and effective draws that show how f varies."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,14 @@ class _Part:
 
 
 def expectation(
-    solutions: Sequence[Solution], weights: np.ndarray, f: Callable[[Draw], Any], max_draws: int
+    solutions: Sequence[Solution], evidence: Evidence, f: Callable[[Draw], Any], max_draws: int
 ) -> tuple[Any, Any]:
     """The mean of f over the draws that have the names it reads, and its Monte Carlo error.
 
     f is called at most `max_draws` times for a path, and fewer for light paths, whose error counts less. Resampling has
     a fixed seed: a posterior gives one answer to one question.
     """
+    weights = evidence.weights
     heaviest = max(weights, default=0.0)
     rng = np.random.default_rng(0)
     called = []
@@ -90,7 +95,7 @@ def expectation(
         filled = np.stack([np.zeros(shape) if value is None else value for value in values])
         has = np.array([value is not None for value in values])
         parts.append(_Part(k, solutions[k], weights[k], sample, has, filled))
-    return _delta_method(parts, blocks_of(solutions))
+    return _delta_method(parts, blocks_of(solutions), evidence.doubtful_share)
 
 
 def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> _Sample:
@@ -132,14 +137,17 @@ def _shape(values: Sequence[np.ndarray]) -> tuple[int, ...]:
     return shapes.pop()
 
 
-def _delta_method(parts: Sequence[_Part], blocks: Blocks | None) -> tuple[Any, Any]:
+def _delta_method(parts: Sequence[_Part], blocks: Blocks | None, doubtful_share: float) -> tuple[Any, Any]:
     having = sum(part.weight * part.sample.weights[part.present].sum() for part in parts)
     mean = sum(part.weight * np.tensordot(part.sample.weights, part.values, 1) for part in parts) / having
     influences = []
     for part in parts:
         present = part.present.reshape(-1, *[1] * np.ndim(mean))
         influences.append(np.where(present, part.values - mean, 0.0) / having)
-    sd = _error_by_paths(parts, influences) if blocks is None else _error_by_blocks(parts, influences, blocks)
+    if blocks is None:
+        sd = np.hypot(_error_by_paths(parts, influences), doubtful_share * _spread(parts, influences, having))
+    else:
+        sd = _error_by_blocks(parts, influences, blocks)
     return (float(mean), float(sd)) if np.ndim(mean) == 0 else (mean, sd)
 
 
@@ -151,10 +159,22 @@ def _error_by_paths(parts: Sequence[_Part], influences: Sequence[np.ndarray]) ->
         relative_error, weights = part.solution.estimate.log_evidence_sd, part.sample.weights
         centre = np.tensordot(weights, influence, 1)
         within = part.sample.inflation * np.tensordot(weights**2, (influence - centre) ** 2, 1)
+        if not part.solution.is_exact and part.solution.estimate.ess < _MIN_DRAWS:
+            within = np.maximum(within, influence.var(axis=0))
         with np.errstate(invalid="ignore"):  # an infinite error of the evidence cancels if ḡ_k is zero
             between = np.where(centre == 0, 0.0, (centre * relative_error) ** 2)
         variance = variance + part.weight**2 * (within + between)
     return np.sqrt(variance)
+
+
+def _spread(parts: Sequence[_Part], influences: Sequence[np.ndarray], having: float) -> np.ndarray:
+    """σ: by the weights of the draws, or without them where that is larger, as with very few effective draws."""
+    weighted = sum(
+        part.weight * np.tensordot(part.sample.weights, influence**2, 1)
+        for part, influence in zip(parts, influences, strict=True)
+    )
+    values = np.concatenate([influence[part.present] for part, influence in zip(parts, influences, strict=True)])
+    return having * np.sqrt(np.maximum(weighted / having, values.var(axis=0)))
 
 
 def _error_by_blocks(parts: Sequence[_Part], influences: Sequence[np.ndarray], blocks: Blocks) -> np.ndarray:

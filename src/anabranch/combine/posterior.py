@@ -70,7 +70,9 @@ class Posterior:
     @cached_property
     def evidence(self) -> Evidence:
         """The evidence and the path weights, as arrays in the order of `solutions`."""
-        return join(self.solutions, self.run.prior_mass_found) if self.given_evidence is None else self.given_evidence
+        if self.given_evidence is not None:
+            return self.given_evidence
+        return join(self.solutions, self.run.prior_mass_found, self.run.log_possible_not_found)
 
     @property
     def log_evidence(self) -> float | None:
@@ -132,7 +134,7 @@ class Posterior:
         _OF_DRAW("f", f)
         max_draws = whole(1)("max_draws", max_draws)
         self._check_draws()
-        return expectation.expectation(self.solutions, self.evidence.weights, f, max_draws)
+        return expectation.expectation(self.solutions, self.evidence, f, max_draws)
 
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""

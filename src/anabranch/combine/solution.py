@@ -82,6 +82,8 @@ class Run:
         seed: where every random choice came from.
         prior_mass_found: prior probability of the paths found; None for engines whose draws are whole executions.
         prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
+        log_possible_not_found: log of the evidence that the paths not found may have, if the time ended the executions
+            from the prior; None otherwise.
         notes: further warnings, as sentences.
         settings: the settings, as text.
         history: the visits of paths, and the evidence after each.
@@ -94,6 +96,7 @@ class Run:
     seed: int
     prior_mass_found: float | None = None
     prior_mass_truncated: float = 0.0
+    log_possible_not_found: float | None = None
     notes: tuple[str, ...] = ()
     settings: str = ""
     history: History = field(default_factory=History, compare=False, repr=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anabranch.allocate import PathRecord
+from anabranch.allocate.refinement import Refinement
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.conquer import Estimate
@@ -51,13 +52,16 @@ class Combining:
         """The posterior of the paths in the table."""
         few = sum(record.visits > 0 for record in state.table) < self.max_visited
         waiting = state.waiting() if state.is_cut_short and few else []
-        unvisited = self._possible_of_unvisited(state, set(waiting))
-        run = self._run(state, stopped)  # before variables are drawn, which is no part of the inference
+        best = self._best_mean_likelihood(state)
+        unvisited = self._possible_of_unvisited(state, set(waiting), best)
+        run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
         solutions = [_solution(record, estimate, unvisited) for record, estimate in estimates]
         return Posterior(state.division.program, solutions, run)
 
-    def _run(self, state: SearchState, stopped: str) -> Run:
+    def _run(self, state: SearchState, stopped: str, best: float) -> Run:
+        not_found = 1 - state.division.explored
+        is_cut = state.is_exploration_cut and not_found > 0 and np.isfinite(best)
         return Run(
             stopped=stopped,
             evaluations=state.table.evaluations,
@@ -66,13 +70,14 @@ class Combining:
             seed=state.seed,
             prior_mass_found=state.division.explored,
             prior_mass_truncated=state.division.remainder,
+            log_possible_not_found=float(np.log(not_found) + best) if is_cut else None,
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
             history=state.history,
         )
 
-    def _possible_of_unvisited(self, state: SearchState, waiting: Collection[PathRecord]) -> dict[PathRecord, float]:
-        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate.
+    def _best_mean_likelihood(self, state: SearchState) -> float:
+        """log E[g | k] that a path may have that was not visited, or not found.
 
         Z_k = p_k E[g | k], and only p_k is known. The mean likelihoods of the other paths say how they vary: this one
         may be as far above the best of them as that is above the median; but once a few paths were visited, no more
@@ -82,9 +87,14 @@ class Combining:
         means = np.array([record.log_mean_likelihood for record in records])
         means, largest = means[np.isfinite(means)], max(record.target.best_likelihood for record in records) + margin
         best = float(2 * means.max() - np.median(means)) if len(means) > 1 else largest
-        best = min(best, largest) if sum(record.visits > 0 for record in records) >= self.min_visited else best
+        return min(best, largest) if sum(record.visits > 0 for record in records) >= self.min_visited else best
+
+    def _possible_of_unvisited(
+        self, state: SearchState, waiting: Collection[PathRecord], best: float
+    ) -> dict[PathRecord, float]:
+        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate."""
         out = {}
-        for record in records:
+        for record in state.table:
             if not record.visits and (record.estimate is not None or record in waiting):
                 prior = record.path.log_prior_probability
                 bound = prior + best if prior > -np.inf else state.table.log_evidence
@@ -101,6 +111,12 @@ class Combining:
             yield (
                 f"The budget allows only a Laplace estimate of each of {len(table)} paths, which may miss where the "
                 f"mass is. Give a budget of at least {evaluations:,}."
+            )
+        under_explored = Refinement().waiting(state) if state.is_cut_short and state.limits.time_is_over else []
+        for record in under_explored[: self.max_notes]:
+            yield (
+                f"The path ({record.path.description}) has had {record.target.evaluations:,} evaluations, too few to "
+                "find all its modes. Give the run more seconds."
             )
         for record in itertools.islice((each for each in table if each.gave_up), self.max_notes):
             yield f"The path ({record.path.description}): {record.gave_up}"

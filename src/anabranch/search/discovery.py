@@ -65,6 +65,7 @@ class Discovery:
             with enforced(state.limits.within(self.time_share)):
                 return state.division.explore(executions, seed)
         except LimitReached:
+            state.is_exploration_cut = True
             if len(state.division):
                 return []
         return state.division.explore(executions, seed)

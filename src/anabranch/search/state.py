@@ -21,6 +21,7 @@ class SearchState(AllocationState):
     Attributes:
         division: the program and the paths found so far.
         executions: executions so far, from the prior and from proposals.
+        is_exploration_cut: True if the time ended the executions from the prior.
         first_visits: paths visited so far.
         idle_rounds: the last so many rounds took no evaluation.
         is_cut_short: False once the run has stopped by itself, and not at a limit.
@@ -29,6 +30,7 @@ class SearchState(AllocationState):
 
     division: Division
     executions: int = 0
+    is_exploration_cut: bool = False
     first_visits: int = 0
     idle_rounds: int = 0
     is_cut_short: bool = True

@@ -140,11 +140,11 @@ class Visiting:
             return Outcome(target, inner, replace(kept, remarks=(*kept.remarks, remark)), remark, is_visit)
 
     def _better(self, state: SearchState, record: PathRecord, target: Target, estimate: Estimate) -> Estimate:
-        """The estimate of a visit; a prior estimate if the first visit found no mass, as one with few evaluations."""
-        if estimate.is_informative or record.visits:
+        """The estimate of a visit; a prior estimate while no visit has found mass, for want of evaluations maybe."""
+        if estimate.is_informative:
             return estimate
-        prior = record.estimate or self._prior_estimate(state, record)
-        if prior is None:
+        prior = record.estimate if record.visits or record.estimate else self._prior_estimate(state, record)
+        if prior is None or not prior.is_of_prior:
             return estimate
         points = prior.points if prior.points.shape[1] == target.dim else prior.points[:, target.columns]
         return replace(prior, points=points, evaluations=target.evaluations, remarks=estimate.remarks)
