@@ -41,7 +41,7 @@ def test_number_of_paths(case):
 @EACH
 def test_python_runs_once_per_decision_sequence(case):
     division, _ = explored(case.name)
-    assert division.python_runs == sum(len(path.ends) for path in division)
+    assert division.python_runs == sum(len(path.recordings) for path in division)
 
 
 @EACH

@@ -150,7 +150,7 @@ def test_python_runs_once_per_decision_sequence(program):
     division = ab.find_paths(program, executions=200)
     executions = division.explore(100, seed=1)
     runs = division.python_runs
-    assert runs == sum(len(path.ends) for path in division)
+    assert runs == sum(len(path.recordings) for path in division)
     for group in executions:
         again = division.route(group.values())
         assert {each.path for each in again} == {group.path}
@@ -217,14 +217,14 @@ def test_prior_draws_say_the_same_probability(program):
 def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
     """Draws within a path take its decision sequences as often as executions from the prior do."""
     division = ab.find_paths(program, executions=3000)
-    several = [path for path in division.paths if len(path.ends) > 1]
+    several = [path for path in division.paths if len(path.recordings) > 1]
     assume(several)
     for path in several[:2]:
         draws = path.prior(1000, seed=3)
         weights = np.exp(draws.log_weights)
-        for fork in path._forks:
-            share = np.exp(fork.log_probability() - path.log_prior_probability)
-            lone = rebuild(path.program, [[decision.answer for decision in fork.end.decisions]])
+        for leaf in path._leaves:
+            share = np.exp(leaf.log_probability() - path.log_prior_probability)
+            lone = rebuild(path.program, [[decision.answer for decision in leaf.end.decisions]])
             holds = lone.evaluate(lone.points(path.values(draws.points)), compile=False).guard
             error = np.sqrt(share * (1 - share) / len(weights))
             assert (weights * holds).sum() / weights.sum() == pytest.approx(share, abs=6 * error + 0.02)
@@ -308,7 +308,7 @@ def test_pickled_interpreted_path_is_the_same(program):
 @given(programs())
 def test_path_from_its_answers_alone(program):
     for path in ab.find_paths(program, executions=100).paths[:3]:
-        answers = [[decision.answer for decision in end.decisions] for end in path.ends]
+        answers = [[decision.answer for decision in end.decisions] for end in path.recordings]
         again = rebuild(path.program, answers)
         assert again.signature == path.signature
         assert again.decisions == path.decisions

@@ -257,7 +257,7 @@ def test_prior_draws_of_a_path_with_several_sequences():
             ab.sample("z", dist.Normal(0.0, 1.0))
         ab.observe("y", dist.Normal(y, 1.0), 0.0)
 
-    path = next(path for path in ab.find_paths(program) if len(path.ends) == 2)
+    path = next(path for path in ab.find_paths(program) if len(path.recordings) == 2)
     x = path.values(path.prior(4000, seed=1).points)["x"]
     assert len(x) == 4000
     assert (x < 0.25).mean() == pytest.approx(0.5, abs=5 * np.sqrt(0.25 / 4000))

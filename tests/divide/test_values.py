@@ -374,7 +374,7 @@ def of_real(function):
 @pytest.mark.parametrize("label", ASKS_A_REAL | COMPUTES_WITH_A_REAL)
 def test_real(label):
     division = verify(of_real((ASKS_A_REAL | COMPUTES_WITH_A_REAL)[label]), 1, executions=50)
-    assert len(division.paths[0].ends) == 1 or label in ASKS_A_REAL
+    assert len(division.paths[0].recordings) == 1 or label in ASKS_A_REAL
 
 
 # A vector -----------------------------------------------------------------------------------------------------------

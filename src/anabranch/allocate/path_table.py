@@ -127,11 +127,13 @@ class PathTable:
             if entry is None:
                 number = self.numbered
                 self.numbered += 1
-                self.entries[signature] = PathRecord(number, path, len(path.ends), PathTarget(path, executions_here))
-            elif entry.path is not path or entry.sequences != len(path.ends):
+                self.entries[signature] = PathRecord(
+                    number, path, len(path.recordings), PathTarget(path, executions_here)
+                )
+            elif entry.path is not path or entry.sequences != len(path.recordings):
                 self.written_off += entry.target.evaluations
                 target = PathTarget(path, executions_here)
-                again = PathRecord(entry.number, path, len(path.ends), target)
+                again = PathRecord(entry.number, path, len(path.recordings), target)
                 again.parent, again.parent_likelihood = entry.parent, entry.parent_likelihood
                 self.entries[signature] = again
 

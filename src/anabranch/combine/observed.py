@@ -21,7 +21,7 @@ from anabranch.divide import Path
 from anabranch.divide.density import Density
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import as_input
-from anabranch.divide.interpret import Execution, interpret, replay
+from anabranch.divide.interpret import interpret, replay
 from anabranch.divide.recording import Recording
 from anabranch.divide.samplers import draw
 from anabranch.divide.terms import Observation, support_holds, unwrapped
@@ -109,11 +109,11 @@ def _replicate(observation: Observation, rng: np.random.Generator) -> _Quantity:
 def _over_points(
     path: Path, points: np.ndarray, quantities: Callable[[Recording], list[_Quantity]]
 ) -> Iterator[ByName]:
-    for end in path.ends:
-        if isinstance(end, Execution):
+    for recording in path.recordings:
+        if recording.concrete:
             yield from _interpreted(path, points, quantities)
         else:
-            yield from _recorded(end, points, quantities, several=len(path.ends) > 1)
+            yield from _recorded(recording, points, quantities, several=len(path.recordings) > 1)
 
 
 def _recorded(
@@ -142,7 +142,7 @@ def _interpreted(
     values = path.values(points)
     for i in range(len(points)):
         run = interpret(path.program, replay({name: value[i] for name, value in values.items()}))
-        with run.recording.trace.current(), numpyro.validation_enabled(False):
-            wanted = quantities(run.recording)
+        with run.trace.current(), numpyro.validation_enabled(False):
+            wanted = quantities(run)
         known = {q.name: (q, [with_batch_axis(as_input(x)) for x in q.traced]) for q in wanted}
         yield ByName(np.array([i]), {name: q.finish(arrays, 1) for name, (q, arrays) in known.items()})

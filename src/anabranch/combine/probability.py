@@ -12,7 +12,6 @@ from anabranch import errors
 from anabranch.combine.draws import named_rows
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
-from anabranch.divide.interpret import Execution
 
 __all__ = ["all_names", "names_of", "probability", "unknown"]
 
@@ -30,8 +29,7 @@ def probability(solutions: Sequence[Solution], weights: np.ndarray, name: str) -
 
 def names_of(path: Path) -> list[str]:
     """The sites and deterministics that executions of a path may have."""
-    recordings = [end.recording if isinstance(end, Execution) else end for end in path.ends]
-    return list(dict.fromkeys([*path.addresses, *(name for r in recordings for name in r.deterministics)]))
+    return list(dict.fromkeys([*path.addresses, *(name for r in path.recordings for name in r.deterministics)]))
 
 
 def all_names(solutions: Sequence[Solution]) -> list[str]:

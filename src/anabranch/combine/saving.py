@@ -50,15 +50,15 @@ class SavedPath:
     """A path as it was saved: some facts about it, and the way to rebuild it for everything else."""
 
     def __init__(self, program: Program, ends: Sequence[Any], facts: dict[str, Any]) -> None:
-        self.program, self.plain_ends = program, ends
+        self.program, self.choices = program, ends
         vars(self).update(facts)
 
     @cached_property
     def _rebuilt(self) -> Path:
-        return rebuild(self.program, self.plain_ends)
+        return rebuild(self.program, self.choices)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "plain_ends" not in vars(self):  # asked by pickle and copy
+        if name.startswith("__") or "choices" not in vars(self):  # asked by pickle and copy
             raise AttributeError(name)
         return getattr(self._rebuilt, name)
 
@@ -120,7 +120,7 @@ def _write(posterior: Posterior, folder: File) -> None:
     (folder / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     with (folder / DRAWS).open("wb") as file:
         np.savez(file, **arrays)
-    ends = [solution.path.plain_ends for solution in solutions]
+    ends = [solution.path.choices for solution in solutions]
     (folder / PROGRAM).write_bytes(cloudpickle.dumps((posterior.program, ends)))
 
 

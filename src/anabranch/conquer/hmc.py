@@ -312,7 +312,7 @@ _functions: WeakKeyDictionary[Path, dict[tuple[Chains, int], Callable[..., Any]]
 
 def _compiled(strategy: Chains, path: Path) -> Callable[..., Any]:
     """The function that moves the chains through the path: compiled once, unless the path has grown since."""
-    functions, key = _functions.setdefault(path, {}), (strategy, len(path.ends))
+    functions, key = _functions.setdefault(path, {}), (strategy, len(path.recordings))
     if key not in functions:
         functions[key] = _block_function(strategy, log_density_function(path))
     return functions[key]

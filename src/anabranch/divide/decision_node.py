@@ -11,7 +11,6 @@ import numpy as np
 
 from anabranch.divide.batch import stable_hash
 from anabranch.divide.graph import Node
-from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
 from anabranch.divide.trace_density import Scorer
 
@@ -37,7 +36,7 @@ class DecisionNode:
     question: Question | None = None
     recording: Recording | None = None
     observed: int = 0
-    end: Recording | Execution | None = None
+    end: Recording | None = None
     remainder: bool = False
     interpreted: bool = False
     visits: int = 0

@@ -143,9 +143,7 @@ def _fixed(path: Path) -> list[Site]:
 
 def _deciding(path: Path) -> list[list[Site]]:
     """The fixed sites, and the variables that guards depend on; what the interpreter asks of reals is not known."""
-    guarding: set[int] = set()
-    for end in path.ends:
-        guarding |= _guarding(end) if isinstance(end, Recording) else set(range(len(path.sites)))
+    guarding = set(range(len(path.sites))) if path.interpreted else set().union(*map(_guarding, path.recordings))
     variables = [site for site in path.recording.sites if site.fixed is None and site.index in guarding]
     return [group for group in (_fixed(path), variables) if group]
 

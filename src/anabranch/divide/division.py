@@ -17,9 +17,9 @@ from anabranch import addresses, errors, settings
 from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Decision, Program, Recording, copied
+from anabranch.divide.recording import Decision, Program, copied
 from anabranch.divide.remedies import Departure, remedy_of_branch
-from anabranch.divide.replay import check_same, record
+from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.source_location import user_frame, where
@@ -328,8 +328,7 @@ class Division:
     def _found(self, fork: DecisionNode) -> None:
         end = fork.end
         assert end is not None
-        recording = end if isinstance(end, Recording) else end.recording
-        if not recording.sites:
+        if not end.sites:
             raise errors.NoRandomVariables(
                 f"{self.program.name} draws no random variable",
                 remedy="Add a sample statement, or check that the sites are not hidden by a handler such as block",
@@ -342,13 +341,13 @@ class Division:
         else:
             path.add(fork)
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
-            if len(path.ends) > limit and not path.interpreted:
+            if len(path.recordings) > limit and not path.interpreted:
                 self._tame(path.last_decision)
 
     def _check_repeatable(self, fork: DecisionNode) -> None:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
-        if isinstance(fork.end, Recording):
-            check_same(fork.end, record(self.program, fork.end.answers))
+        if fork.end is not None and not fork.end.concrete:
+            check_same(fork.end, rerun(self.program, fork.end.choices))
 
     def check_some_end(self) -> None:
         """Raise `EndlessProgram` if every execution so far had more than `max_sites` sites."""
@@ -379,7 +378,7 @@ class Division:
 
     def _endings(self) -> Iterator[Ending]:
         for fork in self._tree.root.leaves():
-            if isinstance(fork.end, Recording):
+            if fork.end is not None and not fork.end.concrete:
                 path = self._paths[fork.end.signature]
                 decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in fork.end.decisions)
                 yield Ending(decisions, _dimensions(path), math.exp(fork.log_probability()))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -30,21 +29,9 @@ from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.limits import checkpoint
 
-__all__ = ["Execution", "Interpreted", "interpret", "put_coordinates", "replay"]
+__all__ = ["Interpreted", "interpret", "put_coordinates", "replay"]
 
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
-
-
-@dataclass(frozen=True, eq=False)
-class Execution:
-    """One concrete run of a program."""
-
-    recording: Recording
-    values: dict[str, np.ndarray]
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        return self.recording.signature
 
 
 class _Assigning:
@@ -52,7 +39,6 @@ class _Assigning:
 
     def __init__(self, assign: Assign) -> None:
         self._assign = assign
-        self.values: dict[str, np.ndarray] = {}
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray:
         known = site.described
@@ -61,9 +47,7 @@ class _Assigning:
         else:
             parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
         dtype = np.int64 if site.discrete else np.float64
-        value = np.asarray(self._assign(site, parameters), dtype)
-        self.values[site.name] = value
-        return value
+        return np.asarray(self._assign(site, parameters), dtype)
 
     def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
         raise AssertionError("an interpreted run leaves no question open")
@@ -72,10 +56,9 @@ class _Assigning:
         raise AssertionError("an interpreted run leaves no question open")
 
 
-def interpret(program: Program, assign: Assign) -> Execution:
+def interpret(program: Program, assign: Assign) -> Recording:
     """Run the program once. `assign(site, parameters)` gives each site its value."""
-    oracle = _Assigning(assign)
-    recorder = Recorder(program, oracle)
+    recorder = Recorder(program, _Assigning(assign))
     recorder.recording.concrete = True
     started = time.perf_counter()
     recording = recorder.run()
@@ -83,7 +66,7 @@ def interpret(program: Program, assign: Assign) -> Execution:
     for index in recording.asked:
         site = recording.sites[index]
         site.fixed = site.value.known
-    return Execution(recording, oracle.values)
+    return recording
 
 
 def replay(values: Mapping[str, np.ndarray]) -> Assign:
@@ -94,12 +77,12 @@ def replay(values: Mapping[str, np.ndarray]) -> Assign:
 class Interpreted:
     """The backend of a path that is run by the interpreter: slow, universal, without a gradient."""
 
-    def __init__(self, program: Program, execution: Execution) -> None:
-        self.program, self.execution = program, execution
+    def __init__(self, program: Program, recording: Recording) -> None:
+        self.program, self.recording = program, recording
         self.columns: dict[str, slice] = {}
-        for site in execution.recording.free:
+        for site in recording.free:
             self.columns[site.name] = slice(self.dim, self.dim + int(np.prod(site.unconstrained_shape)))
-        self._fixed = {s.name: s.fixed for s in execution.recording.sites if s.fixed is not None}
+        self._fixed = {s.name: s.fixed for s in recording.sites if s.fixed is not None}
 
     @property
     def dim(self) -> int:
@@ -112,7 +95,7 @@ class Interpreted:
             checkpoint()
             jacobians: list[np.ndarray] = []
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
-            parts.append(None if run is None else (jacobians, *run.recording.densities(together)))
+            parts.append(None if run is None else (jacobians, *run.densities(together)))
         started = time.perf_counter()
         together.finish()
         self.program.pace.add_to_last(time.perf_counter() - started)
@@ -127,10 +110,8 @@ class Interpreted:
             checkpoint()
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}))
             if run is not None:
-                sites, deterministics, result = concrete(
-                    (run.values, run.recording.deterministics, run.recording.result)
-                )
-                batched = {name: value[None] for name, value in sites.items()}
+                deterministics, result = concrete((run.deterministics, run.result))
+                batched = {name: value[None] for name, value in run.values.items()}
                 out.append((np.array([i]), batched, _with_axis(deterministics), _with_axis(result)))
         return out
 
@@ -141,7 +122,7 @@ class Interpreted:
             checkpoint()
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
-            for site in run.recording.sites:
+            for site in run.sites:
                 if site.name in self.columns:
                     put_coordinates(site, out[i], self.columns[site.name], together)
         together.finish()
@@ -150,7 +131,7 @@ class Interpreted:
     def _placed_at_once(self, points: np.ndarray) -> dict[str, tuple[Form, np.ndarray]]:
         """The values of those sites at all points whose transform has no parameters; they hold for one form."""
         out = {}
-        for site in self.execution.recording.free:
+        for site in self.recording.free:
             if site.described is None or site.discrete or not len(points):
                 continue
             form, shape = site.described.form, site.unconstrained_shape
@@ -202,13 +183,13 @@ class Interpreted:
 
         return value
 
-    def _run(self, assign: Assign) -> Execution | None:
+    def _run(self, assign: Assign) -> Recording | None:
         """The run with these values, or None if it goes another way."""
         try:
             run = interpret(self.program, assign)
         except (_LeftPath, TooManySites):
             return None
-        return run if run.signature == self.execution.signature else None
+        return run if run.signature == self.recording.signature else None
 
 
 class _LeftPath(BaseException):

@@ -15,10 +15,10 @@ from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.evaluation import Evaluation
-from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
+from anabranch.divide.interpret import Interpreted
 from anabranch.divide.prior import PriorDraws, draw_within
-from anabranch.divide.recording import Decision, Program, Recording
-from anabranch.divide.replay import check_same, record
+from anabranch.divide.recording import Choices, Decision, Program, Recording
+from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.show import counted
 from anabranch.divide.terms import support_text
 from anabranch.settings import seed as any_seed
@@ -88,11 +88,9 @@ class Path:
         -6.7083
     """
 
-    def __init__(
-        self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[DecisionNode] = ()
-    ) -> None:
+    def __init__(self, program: Program, recordings: Sequence[Recording], leaves: Sequence[DecisionNode] = ()) -> None:
         self.program = program
-        self._ends, self._forks = list(ends), list(forks)
+        self._recordings, self._leaves = list(recordings), list(leaves)
         self._log_probability: float | None = None
         self.invalid = 0
         """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
@@ -100,31 +98,31 @@ class Path:
         """At how many points the density was computed."""
         self._said_invalid = False
 
-    def add(self, fork: DecisionNode) -> None:
+    def add(self, leaf: DecisionNode) -> None:
         """Another decision sequence of this path was found."""
-        assert fork.end is not None
-        self._ends.append(fork.end)
-        self._forks.append(fork)
+        assert leaf.end is not None
+        self._recordings.append(leaf.end)
+        self._leaves.append(leaf)
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
 
     @property
-    def ends(self) -> list[Recording] | list[Execution]:
-        """The decision sequences; where one of them leaves JAX, one execution, by which the interpreter knows them."""
-        executions = [end for end in self._ends if isinstance(end, Execution)]
-        return executions[:1] or [end for end in self._ends if isinstance(end, Recording)]
+    def recordings(self) -> list[Recording]:
+        """One for each decision sequence; a single one if some of them leave JAX, which the interpreter starts from."""
+        concrete = [recording for recording in self._recordings if recording.concrete]
+        return concrete[:1] or self._recordings
 
     # What it is -------------------------------------------------------------------------------------------------
 
     @property
     def recording(self) -> Recording:
         """The first of its decision sequences, as recorded; the others have the same sites."""
-        return _recording(self.ends[0])
+        return self.recordings[0]
 
     @property
     def interpreted(self) -> bool:
         """Whether the path is run by the interpreter, one Python run per point."""
-        return isinstance(self.ends[0], Execution)
+        return self.recording.concrete
 
     @property
     def has_gradient(self) -> bool:
@@ -178,7 +176,7 @@ class Path:
                 if s.value is not None
             ]
             return (tuple(fixed),)
-        return tuple(tuple(map(str, end.decisions)) for end in self.ends if isinstance(end, Recording))
+        return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
 
     @cached_property
     def description(self) -> str:
@@ -201,7 +199,7 @@ class Path:
     @property
     def fault(self) -> errors.AnabranchError | None:
         """What makes the density zero on the whole path: an observation outside a support that is not random."""
-        faults = [next((o.fault for o in _recording(end).observations if o.fault), None) for end in self._ends]
+        faults = [next((o.fault for o in each.observations if o.fault), None) for each in self._recordings]
         return faults[0] if all(faults) else None
 
     @property
@@ -209,7 +207,7 @@ class Path:
         """The log prior probability of the path: exact if it takes only discrete sites with known parameters."""
         if self._log_probability is not None:
             return self._log_probability
-        return float(reduce(np.logaddexp, (fork.log_probability() for fork in self._forks), -np.inf))
+        return float(reduce(np.logaddexp, (leaf.log_probability() for leaf in self._leaves), -np.inf))
 
     @property
     def prior_probability(self) -> float:
@@ -226,14 +224,9 @@ class Path:
     def _backend(self) -> Backend:
         # One more run of the Python costs little beside a compilation, and a program that does not do the same again
         # must not get a density.
-        if isinstance(self.ends[0], Execution):
-            again = interpret(self.program, replay(self.ends[0].values))
-            check_same(self.ends[0].recording, again.recording)
-            return Interpreted(self.program, self.ends[0])
-        recordings = [end for end in self.ends if isinstance(end, Recording)]
-        for recording in recordings:
-            check_same(recording, record(self.program, recording.answers))
-        return Compiled(recordings)
+        for recording in self.recordings:
+            check_same(recording, rerun(self.program, recording.choices))
+        return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
 
     def evaluate(self, points: Any, *, compile: bool = True) -> Evaluation:
         """Log prior, log likelihood and guard at each point; `compile=False` computes on the host, for a few points."""
@@ -370,26 +363,21 @@ class Path:
     # Crossing to another process --------------------------------------------------------------------------------
 
     @property
-    def plain_ends(self) -> list[Any]:
-        """What `rebuild` needs: the answers of each decision sequence, or the values of an execution."""
-        return [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
+    def choices(self) -> list[Choices]:
+        """What `rebuild` needs of each decision sequence."""
+        return [recording.choices for recording in self.recordings]
 
     def __reduce__(self) -> Any:
         # cloudpickle, since programs are often closures, or functions of a notebook.
-        return _unpickled, (cloudpickle.dumps(self.program), self.plain_ends, self.log_prior_probability)
+        return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability)
 
 
-def _recording(end: Recording | Execution) -> Recording:
-    return end.recording if isinstance(end, Execution) else end
+def rebuild(program: Program, choices: Sequence[Choices]) -> Path:
+    """A path from the program and its `choices` alone."""
+    return Path(program, [rerun(program, each) for each in choices])
 
 
-def rebuild(program: Program, ends: Sequence[Any]) -> Path:
-    """A path from the program and its `plain_ends` alone."""
-    again = [interpret(program, replay(end)) if isinstance(end, dict) else record(program, end) for end in ends]
-    return Path(program, again)
-
-
-def _unpickled(pickled: bytes, ends: list[Any], log_probability: float) -> Path:
-    path = rebuild(cloudpickle.loads(pickled), ends)
+def _unpickled(pickled: bytes, choices: list[Choices], log_probability: float) -> Path:
+    path = rebuild(cloudpickle.loads(pickled), choices)
     path._log_probability = log_probability
     return path

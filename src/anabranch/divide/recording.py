@@ -19,7 +19,7 @@ from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
 from anabranch.limits import checkpoint
 
-__all__ = ["Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
+__all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
 
 class ExecutionTimes:
@@ -210,11 +210,15 @@ class Decision:
         return self.text if self.site is not None else f"{self.text} ({self.where})"
 
 
+Choices = dict[str, np.ndarray] | list[np.ndarray]
 _log_masses: dict[Any, np.ndarray] = {}
 
 
 class Recording:
-    """What one run of a program did."""
+    """What one run of a program did: a graph, or, if it is `concrete`, with a value for everything.
+
+    In a run of the interpreter every site has its value when it is met, so that nothing is left to compute.
+    """
 
     def __init__(self, program: Program, trace: PathTrace) -> None:
         self.program, self.trace = program, trace
@@ -226,8 +230,7 @@ class Recording:
         self.result: Any = None
         self.asked: set[int] = set()
         self.concrete = False
-        self.invalid: errors.InvalidParameter | None = None  # of an interpreted run, whose density is then no number
-        """Whether every site has a value when it is met, as in a run of the interpreter."""
+        self.invalid: errors.InvalidParameter | None = None  # of a concrete run, whose density is then no number
         self._statements: list[tuple[Site | Observation, int]] = []
         self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
@@ -237,8 +240,14 @@ class Recording:
         return tuple(site.name for site in self.sites)
 
     @property
-    def answers(self) -> list[np.ndarray]:
-        return [decision.answer for decision in self.decisions]
+    def values(self) -> dict[str, np.ndarray]:
+        """The value of each site by name, if the run is concrete."""
+        return {site.name: site.value.known for site in self.sites}
+
+    @property
+    def choices(self) -> Choices:
+        """What another run needs to be the same: the values of all sites if it is concrete, else the answers."""
+        return self.values if self.concrete else [decision.answer for decision in self.decisions]
 
     @property
     def free(self) -> list[Site]:

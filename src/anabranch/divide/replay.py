@@ -9,17 +9,23 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.decision_node import Question
 from anabranch.divide.graph import Node
+from anabranch.divide.interpret import interpret, replay
 from anabranch.divide.recorder import Recorder
-from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.recording import Choices, Program, Recording, Site
 from anabranch.divide.terms import Observation
 
-__all__ = ["ReplayingOracle", "check_same", "not_a_function", "record"]
+__all__ = ["ReplayingOracle", "check_same", "not_a_function", "rerun"]
 
 
 def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
     """Run the program along known answers."""
     script = ReplayingOracle(answers)
     return script.lead(Recorder(program, script))
+
+
+def rerun(program: Program, choices: Choices) -> Recording:
+    """Make the run with these choices, by the interpreter if they are the values of all sites."""
+    return interpret(program, replay(choices)) if isinstance(choices, dict) else record(program, choices)
 
 
 class ReplayingOracle:

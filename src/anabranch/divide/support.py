@@ -12,7 +12,6 @@ from numpyro.distributions import constraints
 
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
-from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.terms import base_support
@@ -46,18 +45,17 @@ def finite_values(path: Path) -> tuple[range | None, ...]:
     """
     if path.interpreted:
         return (None,) * path.dim
-    by_sequence = [_values_in(end) for end in path.ends if isinstance(end, Recording)]
+    by_sequence = map(_values_in, path.recordings)
     return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
 
 
 def guarded(path: Path) -> np.ndarray:
     """Which coordinates belong to sites that a guard of the path depends on; all of them where the interpreter runs."""
     out = np.full(path.dim, path.interpreted)
-    for end in path.ends:
-        if isinstance(end, Recording):
-            needed = _needed(end, [decision.node for decision in end.decisions if decision.node is not None])
-            of_site = [[site.outputs[0] in needed] * int(np.prod(site.unconstrained_shape)) for site in end.free]
-            out |= np.array([flag for flags in of_site for flag in flags], bool)
+    for recording in path.recordings:
+        needed = _needed(recording, [decision.node for decision in recording.decisions if decision.node is not None])
+        of_site = [[site.outputs[0] in needed] * int(np.prod(site.unconstrained_shape)) for site in recording.free]
+        out |= np.array([flag for flags in of_site for flag in flags], bool)
     return out
 
 
@@ -66,8 +64,7 @@ def prior_is_sampled(path: Path) -> bool:
 
     It does not where a site is improper, or where a mask or a scale takes part of it out of the density.
     """
-    recordings = (end.recording if isinstance(end, Execution) else end for end in path.ends)
-    return not any(why_not_drawn(site) for recording in recordings for site in recording.sites)
+    return not any(why_not_drawn(site) for recording in path.recordings for site in recording.sites)
 
 
 def is_prior_alone(path: Path) -> bool:
@@ -75,9 +72,8 @@ def is_prior_alone(path: Path) -> bool:
 
     Of a path that the interpreter runs it is not known: other executions of it may observe something.
     """
-    recordings = [end for end in path.ends if isinstance(end, Recording)]
-    terms = [each for recording in recordings for each in recording.observations if not each.adds_nothing]
-    return bool(recordings) and not terms and prior_is_sampled(path)
+    terms = [each for recording in path.recordings for each in recording.observations if not each.adds_nothing]
+    return not path.interpreted and not terms and prior_is_sampled(path)
 
 
 def why_not_drawn(site: Site) -> str:
@@ -106,14 +102,13 @@ def supports_are_constant(path: Path) -> bool:
     """Whether a point of the path keeps its other coordinates when the value of one site is changed."""
     if path.interpreted:
         return False
-    for end in path.ends:
-        assert isinstance(end, Recording)
-        free = {site.outputs[0] for site in end.free}
-        for site in end.free:
+    for recording in path.recordings:
+        free = {site.outputs[0] for site in recording.free}
+        for site in recording.free:
             bounds = [] if site.discrete else tree_leaves(site.support)
             if any(isinstance(bound, constraints.Constraint) for bound in bounds):  # of the user's own: unknown
                 return False
-            if free & _needed(end, _nodes(map(as_input, bounds))):
+            if free & _needed(recording, _nodes(map(as_input, bounds))):
                 return False
     return True
 

@@ -22,7 +22,7 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode, Question
 from anabranch.divide.graph import Node, evaluate, with_batch_axis
 from anabranch.divide.internals import as_input
-from anabranch.divide.interpret import Execution, interpret
+from anabranch.divide.interpret import interpret
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import Departure, interpreter_message
@@ -58,21 +58,21 @@ class Arrival:
 
     fork: DecisionNode
     batch: Batch
-    execution: Execution | None = None
+    run: Recording | None = None  # of the interpreter, if that made it
     _scores: Scores | None = field(default=None, init=False, repr=False)
 
     def values(self) -> dict[str, np.ndarray]:
         """Every site by name, over the members."""
-        if self.execution is not None:
-            return {name: np.asarray(value)[None] for name, value in self.execution.values.items()}
-        assert isinstance(self.fork.end, Recording)
+        if self.run is not None:
+            return {name: value[None] for name, value in self.run.values.items()}
+        assert self.fork.end is not None
         return self.batch.site_values(self.fork.end)
 
     @property
     def recording(self) -> Recording:
         """The recording that the members have followed so far."""
-        recording = self.execution.recording if self.execution is not None else self.fork.end or self.fork.recording
-        assert isinstance(recording, Recording)
+        recording = self.run or self.fork.end or self.fork.recording
+        assert recording is not None
         return recording
 
     def scores(self) -> Scores:
@@ -83,7 +83,7 @@ class Arrival:
 
     def _scored(self) -> Scores:
         recording, values = self.recording, self.values()
-        if self.execution is not None:
+        if self.run is not None:
             log_probs, log_likelihood = Scorer(recording)(values, 1)
         else:
             if self.fork.scorer is None:
@@ -102,7 +102,7 @@ class Arrival:
     def parameters(self, name: str) -> tuple[Site, list[np.ndarray]]:
         """A site, and the parameters of its distribution, for each member."""
         site = next(site for site in self.recording.sites if site.name == name)
-        inputs = site.inputs if self.execution is None else tree_leaves(site.distribution)
+        inputs = site.inputs if self.run is None else tree_leaves(site.distribution)
         return site, [self.over_members(x) for x in inputs]
 
 
@@ -169,7 +169,7 @@ class Tree:
             _add_shares(place, site, members, count)
         return scout.stopped or (scout.fork, scout.batch)
 
-    def _ended(self, fork: DecisionNode, end: Recording | Execution) -> None:
+    def _ended(self, fork: DecisionNode, end: Recording) -> None:
         """Enter the end of a run; not at all where a limit comes before it is known to be a path."""
         fork.end = end
         try:
@@ -179,11 +179,11 @@ class Tree:
             raise
         self.ends += 1
 
-    def _say_if_invalid(self, execution: Execution | None) -> None:
+    def _say_if_invalid(self, run: Recording | None) -> None:
         """Say once that an execution is impossible because Python computed an invalid parameter for it."""
-        if execution is not None and execution.recording.invalid is not None and not self._said_invalid:
+        if run is not None and run.invalid is not None and not self._said_invalid:
             self._said_invalid = True
-            logger.warning("%s Such executions count as impossible.", execution.recording.invalid)
+            logger.warning("%s Such executions count as impossible.", run.invalid)
 
     def _overran(self, site: str, place: str) -> None:
         """Count a run with too many sites; there must be others, if there were many."""
@@ -248,18 +248,18 @@ class Tree:
         checkpoint()
         self.runs += 1
         try:
-            execution = interpret(self.program, _prior_or_given(member, given))
+            run = interpret(self.program, _prior_or_given(member, given))
         except TooManySites as beyond:
-            execution = None
+            run = None
             self._overran(*beyond.args)
-        self._say_if_invalid(execution)
-        child = fork.child(execution.signature if execution else "remainder", None)
-        if execution is None:
+        self._say_if_invalid(run)
+        child = fork.child(run.signature if run else "remainder", None)
+        if run is None:
             child.remainder = True
         elif child.end is None:
-            self._ended(child, execution)
+            self._ended(child, run)
         child.visits += 1 if count else 0
-        return Arrival(child, member, execution)
+        return Arrival(child, member, run)
 
 
 class ExploringOracle(ReplayingOracle):

@@ -74,7 +74,7 @@ def _sites_before(arrival: Arrival, observed: int) -> Iterator[tuple[Site, np.nd
     if arrival.fork.remainder:
         return
     recording = arrival.recording
-    if arrival.execution is not None:
+    if arrival.run is not None:
         values = arrival.values()
         yield from ((site, values[site.name]) for site in recording.sites)
         return

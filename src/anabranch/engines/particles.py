@@ -134,8 +134,8 @@ class Filter:
                 log_likelihood = log_likelihood[ancestors]
                 arrivals = _copied(arrivals, ancestors, observed)
             # The interpreter has run to the end with its executions: there is nowhere to send them on from.
-            interpreted = [arrival for arrival in arrivals if arrival.execution is not None]
-            parts = [(arrival.fork, arrival.batch) for arrival in arrivals if arrival.execution is None]
+            interpreted = [arrival for arrival in arrivals if arrival.run is not None]
+            parts = [(arrival.fork, arrival.batch) for arrival in arrivals if arrival.run is None]
 
     def _ancestors(
         self, log_weights: np.ndarray, poor: np.ndarray, conditional: np.ndarray, rng: np.random.Generator
@@ -157,7 +157,7 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
     if arrival.fork.remainder:  # beyond the bound on sites
         terms[members] = -np.inf
         return False
-    if arrival.execution is not None:
+    if arrival.run is not None:
         # The interpreter cannot stop on the way: all that was not weighed yet is weighed now.
         known = log_likelihood[members]
         terms[members] = valid(arrival.scores().log_likelihood) - np.where(known > -np.inf, known, 0.0)

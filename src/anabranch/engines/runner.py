@@ -59,7 +59,7 @@ class Runner:
                 for site in group.arrival.recording.sites:
                     self._register(site)
                 out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
-                if group.arrival.execution is not None:
+                if group.arrival.run is not None:
                     out.points = np.full(n, None) if out.points is None else out.points
                     out.points[group.members[0]] = _point(group.arrival)
         self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())

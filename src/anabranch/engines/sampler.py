@@ -17,7 +17,6 @@ from anabranch.combine.history import History
 from anabranch.divide import Division
 from anabranch.divide.batch import stable_hash
 from anabranch.divide.division import Restarted
-from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_drawn
@@ -308,5 +307,4 @@ def nothing_drawn(engine: Sampler, given: str) -> errors.LimitTooSmall:
 def recordings_of(division: Division) -> Iterator[Recording]:
     """The decision sequences found so far."""
     for path in division:
-        for end in path.ends:
-            yield end.recording if isinstance(end, Execution) else end
+        yield from path.recordings

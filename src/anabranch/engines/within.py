@@ -36,7 +36,7 @@ _POOL = 4_096
 
 def sites_within(path: Path) -> list[int]:
     """The sites of a path, by number, that can be moved without leaving it and without knowing of the others."""
-    if path.interpreted or len(path.ends) > 1 or any(d.node is not None for d in path.recording.decisions):
+    if path.interpreted or len(path.recordings) > 1 or any(d.node is not None for d in path.recording.decisions):
         return []
     if not supports_are_constant(path):
         return []
