@@ -38,7 +38,7 @@ def test_it_is_compiled_after_so_many_steps() -> None:
     case = named("figure_two")
     division = ab.find_paths(case.program, *case.args, executions=50)
     [one, *_] = division.explore(10, seed=1)
-    scorer = trace_density.Scorer(one.arrival.recording)
+    scorer = trace_density.Scorer(one.recording)
     while not scorer.steps > trace_density._STEPS:
         assert "_compiled" not in vars(scorer)
         scorer(one.values(), len(one.members))

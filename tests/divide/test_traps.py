@@ -227,12 +227,12 @@ def test_the_next_executions_are_not_those_of_the_next_seed():
     def drawn(seed):
         division = ab.find_paths(program, executions=100, seed=seed)
         groups = [*division.explore(100), *division.explore(100)]
-        return np.concatenate([group.arrival.values()["x"] for group in groups])
+        return np.concatenate([group.values()["x"] for group in groups])
 
     assert not np.isin(drawn(0), drawn(1)).any()
     division = ab.find_paths(program, executions=100, seed=1)
     [group] = division.explore(100, seed=1)
-    assert not np.isin(group.arrival.values()["x"], drawn(0)).any()
+    assert not np.isin(group.values()["x"], drawn(0)).any()
 
 
 def test_the_same_executions_again_explore_nothing():

@@ -13,46 +13,46 @@ from anabranch.divide.show import Ending, draw_tree
 from helpers import interpreted
 
 
-def fork_with(counts, question=(None, 7)):
-    """A fork that so many executions left by each answer."""
-    fork = DecisionNode(question=question, visits=sum(counts.values()))
+def node_with(counts, question=(None, 7)):
+    """A node that so many executions left by each answer."""
+    node = DecisionNode(question=question, visits=sum(counts.values()))
     for answer, count in counts.items():
         value = np.asarray(answer)
-        fork.child(value.tobytes(), value).visits = count
-    return fork
+        node.child(value.tobytes(), value).visits = count
+    return node
 
 
 def key(answer):
     return np.asarray(answer).tobytes()
 
 
-# Probabilities at a fork
+# Probabilities at a node
 
 
 def test_yes_and_no_both_met():
-    fork = fork_with({True: 30, False: 10})
-    assert np.exp(fork.log_probability_of(key(True))) == pytest.approx(0.75)
-    assert np.exp(fork.log_probability_of(key(False))) == pytest.approx(0.25)
+    node = node_with({True: 30, False: 10})
+    assert np.exp(node.log_probability_of(key(True))) == pytest.approx(0.75)
+    assert np.exp(node.log_probability_of(key(False))) == pytest.approx(0.25)
 
 
 def test_ends_met_once_leave_a_share_for_those_never_met():
-    root = ended(fork_with({0: 50, 1: 48, 2: 1, 3: 1}))
+    root = ended(node_with({0: 50, 1: 48, 2: 1, 3: 1}))
     assert root.unmet() == pytest.approx(2 / 101)
-    probabilities = [np.exp(end.log_probability()) for end in root.leaves()]
+    probabilities = [np.exp(end.log_probability()) for end in root.childless()]
     assert probabilities == pytest.approx([p * (1 - 2 / 101) for p in (0.5, 0.48, 0.01, 0.01)])
 
 
 def test_ends_all_met_often_leave_nothing():
-    root = ended(fork_with({0: 50, 1: 25, 2: 25}))
+    root = ended(node_with({0: 50, 1: 25, 2: 25}))
     assert root.unmet() == 0.0
-    assert sum(np.exp(end.log_probability()) for end in root.leaves()) == pytest.approx(1.0)
+    assert sum(np.exp(end.log_probability()) for end in root.childless()) == pytest.approx(1.0)
 
 
 def test_ends_whose_probability_is_known_are_not_counted_as_met_once():
-    root = ended(fork_with({0: 99, 1: 1}, question=(0, None)))
+    root = ended(node_with({0: 99, 1: 1}, question=(0, None)))
     root.shares = {key(0): (np.log(0.7), 1), key(1): (np.log(0.3), 1)}
     assert root.unmet() == 0.0
-    assert [np.exp(end.log_probability()) for end in root.leaves()] == pytest.approx([0.7, 0.3])
+    assert [np.exp(end.log_probability()) for end in root.childless()] == pytest.approx([0.7, 0.3])
 
 
 def test_many_guards_that_never_fail_cost_nothing():
@@ -66,23 +66,23 @@ def test_many_guards_that_never_fail_cost_nothing():
 
 
 def ended(root):
-    for fork in root.children.values():
-        fork.remainder = True
+    for node in root.children.values():
+        node.truncated = True
     return root
 
 
 def test_a_known_share_goes_before_a_count():
-    fork = fork_with({0: 60, 1: 40}, question=(0, None))
-    fork.shares[key(0)] = (np.log(2.5), 5)
-    assert np.exp(fork.log_probability_of(key(0))) == pytest.approx(0.5)
+    node = node_with({0: 60, 1: 40}, question=(0, None))
+    node.shares[key(0)] = (np.log(2.5), 5)
+    assert np.exp(node.log_probability_of(key(0))) == pytest.approx(0.5)
 
 
 def test_nothing_is_known_without_visits():
-    assert fork_with({True: 0}).log_probability_of(key(True)) == -np.inf
+    assert node_with({True: 0}).log_probability_of(key(True)) == -np.inf
 
 
 def test_probability_along_the_way():
-    root = fork_with({True: 30, False: 10})
+    root = node_with({True: 30, False: 10})
     there = root.children[key(True)]
     there.question = (None, 9)
     end = there.child(key(False), np.asarray(False))
@@ -92,13 +92,13 @@ def test_probability_along_the_way():
     assert end.way() == [there, end]
     assert np.exp(end.log_probability()) == pytest.approx(0.75 * 0.5)
     assert root.log_probability() == 0.0
-    assert set(root.leaves()) == {end, other, root.children[key(False)]}
+    assert set(root.childless()) == {end, other, root.children[key(False)]}
 
 
-def test_forks_are_told_apart_by_their_keys():
-    root = fork_with({True: 1, False: 1})
+def test_nodes_are_told_apart_by_their_keys():
+    root = node_with({True: 1, False: 1})
     keys = {child.key for child in root.children.values()}
-    again = {child.key for child in fork_with({True: 5, False: 2}).children.values()}
+    again = {child.key for child in node_with({True: 5, False: 2}).children.values()}
     assert len(keys) == 2
     assert keys == again
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine.blocks import Blocks, blocks_of, standard_error
-from anabranch.combine.draws import Draw, named_rows
+from anabranch.combine.draws import Draw, drawn_at
 from anabranch.combine.probability import all_names
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
@@ -112,17 +112,16 @@ def _call(
 ) -> list[np.ndarray | None]:
     """f at each point; None where the draw lacks what it asks for, the name of which is added to `lacked`."""
     out: list[np.ndarray | None] = [None] * len(points)
-    for rows in named_rows(solution.path, points):
-        for row, i in enumerate(rows.index):
-            try:
-                out[i] = np.asarray(f(rows.draw(row)), np.float64)
-            except errors.UnknownName as error:
-                if error.name is None:  # it was not a draw that was asked
-                    raise
-                lacked[error.name] = None
-            except Exception as error:
-                error.add_note(f"anabranch: raised by the function on the path: {solution.path.description}")
+    for i, draw in drawn_at(solution.path, points):
+        try:
+            out[i] = np.asarray(f(draw), np.float64)
+        except errors.UnknownName as error:
+            if error.name is None:  # it was not a draw that was asked
                 raise
+            lacked[error.name] = None
+        except Exception as error:
+            error.add_note(f"anabranch: raised by the function on the path: {solution.path.description}")
+            raise
     return out
 
 

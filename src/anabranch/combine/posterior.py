@@ -12,9 +12,10 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, checked_number, gathered, named_rows, pick, with_draws
+from anabranch.combine.draws import Draw, Draws, checked_number, drawn_at, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
+from anabranch.divide import NamedValues
 from anabranch.divide.recording import Program
 from anabranch.report.summary import html_summary, text_summary
 from anabranch.settings import function, whole
@@ -139,9 +140,8 @@ class Posterior:
         n, seed = checked_number(n, seed)
         out: list[Any] = [None] * n
         for picked in pick(self.solutions, self.evidence.weights, n, seed):
-            for rows in named_rows(picked.solution.path, picked.points):
-                for row, position in enumerate(picked.positions[rows.index]):
-                    out[position] = rows.draw(row)
+            for i, draw in drawn_at(picked.solution.path, picked.points):
+                out[picked.positions[i]] = draw
         return Draws(out)
 
     def predict(self, f: Callable[..., Any], n: int = 1000, seed: int = 0) -> Any:
@@ -170,7 +170,7 @@ class Posterior:
         """The log density of each part of each observation, and of each factor, at n draws, as `replicate` has them."""
         return self._by_observation(*checked_number(n, seed), observed.log_likelihoods)
 
-    def _by_observation(self, n: int, seed: int, compute: Callable[..., list[observed.ByName]]) -> dict[str, Any]:
+    def _by_observation(self, n: int, seed: int, compute: Callable[..., list[NamedValues]]) -> dict[str, Any]:
         out: dict[str, list[Any]] = {}
         for picked in pick(self.solutions, self.evidence.weights, n, seed):
             for part in compute(picked.solution.path, picked.points):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine.draws import named_rows
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
@@ -58,13 +57,14 @@ def _shares(solution: Solution, name: str) -> Iterator[tuple[Any, float]]:
         yield None, 1.0
         return
     weights = solution.weights
-    for rows in named_rows(path, solution.points):
-        share = weights[rows.index]
-        if name not in rows.values:
+    for named in path.outcomes(solution.points):
+        share = weights[named.index]
+        both = {**named.values, **named.deterministics}
+        if name not in both:
             yield None, share.sum()
             continue
-        values = np.asarray(rows.values[name])
-        if not rows.varies[name]:
+        values = np.asarray(both[name])
+        if not named.varies[0].get(name, True):
             yield _key(values), share.sum()
             continue
         distinct, group = np.unique(values, axis=0, return_inverse=True)

@@ -8,7 +8,7 @@ the steps would fall out of the processor's cache, and where a few points should
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Equation
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.recording import Recording
 from anabranch.limits import checkpoint
 
@@ -66,18 +67,20 @@ class Compiled:
         *values, gradient = in_blocks(self._gradient, size, points, inverse_temperature)
         return Evaluation(*values), gradient
 
-    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
-        """For each decision sequence: the points it holds at, and sites, deterministics and result there."""
+    def named(
+        self, points: np.ndarray, traced: Callable[[Recording], Any] | None = None, at_once: int | None = None
+    ) -> list[NamedValues]:
+        """For each decision sequence the points at which it holds, with what `Path.outcomes` says of them."""
         out = []
         for density in self.densities:
-            holds = density.at(points)[3] if len(self.densities) > 1 else np.ones(len(points), bool)
-            if not holds.any():
-                continue
             recording = density.recording
-            values, (deterministics, result) = density.named(
-                points[holds], (recording.deterministics, recording.result)
-            )
-            out.append((np.flatnonzero(holds), values, deterministics, result))
+            wanted = (recording.deterministics, recording.result) if traced is None else ({}, traced(recording))
+            for start in range(0, len(points), at_once or max(len(points), 1)):
+                block = points[start : start + at_once] if at_once else points
+                holds = density.at(block)[3] if len(self.densities) > 1 else np.ones(len(block), bool)
+                if holds.any():
+                    values, (deterministics, result), varies = density.named(block[holds], wanted)
+                    out.append(NamedValues(start + np.flatnonzero(holds), values, deterministics, result, varies))
         return out
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:

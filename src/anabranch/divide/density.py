@@ -188,21 +188,23 @@ class Density:
 
     # Between points and named values ----------------------------------------------------------------------------
 
-    def named(self, points: np.ndarray, extra: Any = None) -> tuple[dict[str, np.ndarray], Any]:
-        """Every site by name, fixed ones included, and the traced values in `extra` (a pytree), over the points."""
-        leaves, tree = tree_flatten(extra, is_leaf=lambda x: isinstance(x, PathTracer))
+    def named(self, points: np.ndarray, traced: Any) -> tuple[dict[str, np.ndarray], Any, Any]:
+        """Every site by name, fixed ones included; the traced values in a pytree; and which of them have an axis for
+        the points."""
+        leaves, tree = tree_flatten(traced, is_leaf=lambda x: isinstance(x, PathTracer))
         sites = [site.value.node for site in self.recording.sites]
         env = self._env(points)
-        wanted = [*sites, *(as_input(leaf) for leaf in leaves)]
-        evaluate(self.graph.schedule(wanted, env, self.sources), env)
+        inputs = list(map(as_input, leaves))
+        evaluate(self.graph.schedule([*sites, *inputs], env, self.sources), env)
         n = len(points)
 
         def batch(x: Node) -> np.ndarray:
             return np.broadcast_to(env[x], (n, *env[x].shape[1:]))
 
         values = {site.name: batch(node) for site, node in zip(self.recording.sites, sites, strict=True)}
-        filled = [batch(x) if isinstance(x, Node) else x for x in map(as_input, leaves)]
-        return values, tree_unflatten(tree, filled)
+        varies = [isinstance(x, Node) for x in inputs]
+        filled = [batch(x) if varying else x for x, varying in zip(inputs, varies, strict=True)]
+        return values, tree_unflatten(tree, filled), tree_unflatten(tree, varies)
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """The points at which the sites have these values."""

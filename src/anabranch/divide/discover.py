@@ -26,7 +26,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Division, Executions
+from anabranch.divide.division import Division
+from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path

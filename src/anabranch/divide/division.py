@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,17 +16,18 @@ import numpy as np
 from anabranch import addresses, errors, settings
 from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
+from anabranch.divide.executions import Executions
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Decision, Program, copied
+from anabranch.divide.recording import Decision, Program, Recording, copied
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Ending, draw_tree
 from anabranch.divide.source_location import user_frame, where
-from anabranch.divide.tree import Arrival, Part, Scores, Tree
+from anabranch.divide.tree import Tree
 from anabranch.limits import LimitReached
 
-__all__ = ["Division", "Executions", "Restarted", "divide", "find_paths"]
+__all__ = ["Division", "Restarted", "divide", "find_paths"]
 
 logger = logging.getLogger("anabranch")
 
@@ -37,26 +38,6 @@ SELECT_ABOVE, INTERPRET_ABOVE = 8, 64
 
 class Restarted(Exception):
     """The program was replaced by another form of itself: what was found in the old form counts no more."""
-
-
-@dataclass(frozen=True)
-class Executions:
-    """Executions that took one path (None: they ran beyond the bound on sites).
-
-    `members` are their numbers among all that were asked for; `values()` gives every site by name, one row each.
-    """
-
-    path: Path | None
-    members: np.ndarray
-    values: Callable[[], dict[str, np.ndarray]]
-    arrival: Arrival
-
-    def scores(self) -> Scores:
-        """What each site, and all observations together, add to the log density."""
-        return self.arrival.scores()
-
-    def __repr__(self) -> str:
-        return f"Executions({self.path!r}, members={len(self.members)})"
 
 
 def find_paths(
@@ -227,7 +208,7 @@ class Division:
     @property
     def remainder(self) -> float:
         """The share of prior probability on executions with more than `max_sites` sites."""
-        return float(sum(math.exp(f.log_probability()) for f in self._tree.root.leaves() if f.remainder))
+        return float(sum(math.exp(node.log_probability()) for node in self._tree.root.childless() if node.truncated))
 
     def explore(self, executions: int, seed: int | None = None) -> list[Executions]:
         """Execute the program from the prior, and keep the paths that this finds.
@@ -291,12 +272,12 @@ class Division:
             while self._caught_up < len(self._sent):
                 self._tree.send(*self._sent[self._caught_up])
                 self._caught_up += 1
-            arrivals = self._tree.send(n, seed, given, count)
+            arrived = self._tree.send(n, seed, given, count)
         except Restarted:
             return self._send(n, seed, given, count)
         self._check_observations()
         self._check_split()
-        return self.ended(arrivals)
+        return arrived
 
     # Step by step -----------------------------------------------------------------------------------------------
 
@@ -308,46 +289,39 @@ class Division:
                 division.explore(executions, seed)
         return division
 
-    def begin(self, n: int, seed: int, given: Constraints | None = None) -> Part:
+    def begin(self, n: int, seed: int, given: Constraints | None = None) -> Executions:
         """Executions that have not done anything yet."""
-        return self._tree.root, Batch(seed, given or Constraints(), np.arange(n))
+        return Executions(self._tree.root, Batch(seed, given or Constraints(), np.arange(n)))
 
-    def advance(self, parts: Iterable[Part], until: int) -> list[Arrival]:
-        """Send executions on from where they are: to a place from which `until` observations can be weighed, or to
+    def advance(self, groups: Iterable[Executions], until: int) -> list[Executions]:
+        """Send executions on from where they are: to a node from which `until` observations can be weighed, or to
         their end. `Restarted` says that the program took another form, and that they must begin again."""
-        return self._tree.advance(parts, until=until)
+        return self._tree.advance(groups, until=until)
 
-    def ended(self, arrivals: Iterable[Arrival]) -> list[Executions]:
-        """Executions that came to their end, with the path that they took."""
-        out = []
-        for arrival in arrivals:
-            path = None if arrival.fork.end is None else self._paths[arrival.fork.end.signature]
-            out.append(Executions(path, arrival.batch.members, arrival.values, arrival))
-        return out
-
-    def _found(self, fork: DecisionNode) -> None:
-        end = fork.end
-        assert end is not None
-        if not end.sites:
+    def _found(self, leaf: DecisionNode) -> None:
+        recording = leaf.recording
+        assert recording is not None
+        if not recording.sites:
             raise errors.NoRandomVariables(
                 f"{self.program.name} draws no random variable",
                 remedy="Add a sample statement, or check that the sites are not hidden by a handler such as block",
             )
         if not self._paths:
-            self._check_repeatable(fork)
-        path = self._paths.get(end.signature)
+            self._check_repeatable(recording)
+        path = self._paths.get(recording.signature)
         if path is None:
-            self._paths[end.signature] = Path(self.program, [end], [fork])
+            leaf.path = self._paths[recording.signature] = Path(self.program, [recording], [leaf])
         else:
-            path.add(fork)
+            leaf.path = path
+            path.add(leaf)
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
             if len(path.recordings) > limit and not path.interpreted:
                 self._tame(path.last_decision)
 
-    def _check_repeatable(self, fork: DecisionNode) -> None:
+    def _check_repeatable(self, recording: Recording) -> None:
         """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
-        if fork.end is not None and not fork.end.concrete:
-            check_same(fork.end, rerun(self.program, fork.end.choices))
+        if not recording.concrete:
+            check_same(recording, rerun(self.program, recording.choices))
 
     def check_some_end(self) -> None:
         """Raise `EndlessProgram` if every execution so far had more than `max_sites` sites."""
@@ -377,11 +351,10 @@ class Division:
         return draw_tree(repr(self), self._endings(), limit)
 
     def _endings(self) -> Iterator[Ending]:
-        for fork in self._tree.root.leaves():
-            if fork.end is not None and not fork.end.concrete:
-                path = self._paths[fork.end.signature]
-                decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in fork.end.decisions)
-                yield Ending(decisions, _dimensions(path), math.exp(fork.log_probability()))
+        for node in self._tree.root.childless():
+            if node.path is not None and node.recording is not None and not node.recording.concrete:
+                decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in node.recording.decisions)
+                yield Ending(decisions, _dimensions(node.path), math.exp(node.log_probability()))
         for path in self._paths.values():
             if path.interpreted:
                 label = f"{_dimensions(path)}, interpreted"

@@ -25,6 +25,7 @@ from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.forms import Form, Together
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.limits import checkpoint
@@ -104,15 +105,20 @@ class Interpreted:
 
     evaluate_on_host = evaluate
 
-    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
+    def named(
+        self, points: np.ndarray, traced: Callable[[Recording], Any] | None = None, at_once: int | None = None
+    ) -> list[NamedValues]:
+        """What `Path.outcomes` says of each point."""
         out, ready = [], self._placed_at_once(points)
         for i, point in enumerate(points):
             checkpoint()
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}))
             if run is not None:
-                deterministics, result = concrete((run.deterministics, run.result))
-                batched = {name: value[None] for name, value in run.values.items()}
-                out.append((np.array([i]), batched, _with_axis(deterministics), _with_axis(result)))
+                wanted = concrete((run.deterministics, run.result) if traced is None else ({}, traced(run)))
+                deterministics, result = tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, wanted)
+                varies = tree_map(lambda x: isinstance(x, np.ndarray), wanted)
+                values = {name: value[None] for name, value in run.values.items()}
+                out.append(NamedValues(np.array([i]), values, deterministics, result, varies))
         return out
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -220,10 +226,6 @@ def concrete(tree: Any) -> Any:
 
 def _is_traced(x: Any) -> bool:
     return isinstance(x, PathTracer)
-
-
-def _with_axis(tree: Any) -> Any:
-    return tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, tree)
 
 
 def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Together) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.interpret import Interpreted
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Choices, Decision, Program, Recording
 from anabranch.divide.replay import check_same, rerun
@@ -24,10 +25,12 @@ from anabranch.divide.terms import support_text
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 
-__all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
+__all__ = ["Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
+Traced = Callable[[Recording], Any]
+"""Gives a pytree of values that a recording has traced."""
 _SELDOM, _JUDGED = 1e-3, 1_000
 """The share of points without a density up to which nothing is said of them, and the points from which on a single one
 says something."""
@@ -40,7 +43,9 @@ class Backend(Protocol):
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation: ...
 
-    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]: ...
+    def named(
+        self, points: np.ndarray, traced: Traced | None = None, at_once: int | None = None
+    ) -> list[NamedValues]: ...
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray: ...
 
@@ -56,16 +61,6 @@ class SiteInfo:
     where: str
     columns: slice | None
     value: np.ndarray | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Executions by one decision sequence, over the points numbered `index`."""
-
-    index: np.ndarray
-    values: dict[str, np.ndarray]
-    deterministics: dict[str, Any]
-    result: Any
 
 
 class Path:
@@ -100,8 +95,8 @@ class Path:
 
     def add(self, leaf: DecisionNode) -> None:
         """Another decision sequence of this path was found."""
-        assert leaf.end is not None
-        self._recordings.append(leaf.end)
+        assert leaf.recording is not None
+        self._recordings.append(leaf.recording)
         self._leaves.append(leaf)
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
@@ -307,20 +302,27 @@ class Path:
         """Every site by name at each point, the fixed ones included."""
         points = self._checked(points)
         out: dict[str, np.ndarray] = {}
-        for index, values, _, _ in self._backend.named(points):
-            for name, value in values.items():
+        for part in self._backend.named(points, lambda recording: None):
+            for name, value in part.values.items():
                 shape = (len(points), *value.shape[1:])
                 fill = 0 if np.issubdtype(value.dtype, np.integer) else np.nan
-                out.setdefault(name, np.full(shape, fill, value.dtype))[index] = value
+                out.setdefault(name, np.full(shape, fill, value.dtype))[part.index] = value
         return out
 
-    def outcomes(self, points: Any) -> list[Outcome]:
+    def outcomes(self, points: Any) -> list[NamedValues]:
         """Sites, deterministics and the program's return value at each point.
 
-        A list with one `Outcome` for each decision sequence that some of the points take; `index` says which points.
-        What is the same for all of them, a constant, comes without the axis for points.
+        One `NamedValues` for each decision sequence that some of the points take; `index` says which points. What is
+        the same for all of them, a constant, comes without the axis for points.
         """
-        return [Outcome(*outcome) for outcome in self._backend.named(self._checked(points))]
+        return self._backend.named(self._checked(points))
+
+    def traced_values(self, points: Any, traced: Traced, at_once: int) -> list[NamedValues]:
+        """The sites at each point and, as the `result`, the traced values that `traced` gives for a recording.
+
+        So many points are computed `at_once`, and there is one `NamedValues` for each part.
+        """
+        return self._backend.named(self._checked(points), traced, at_once)
 
     def points(self, values: Mapping[str, Any]) -> np.ndarray:
         """The points at which the sites have these values, each an array with the batch as its first axis."""

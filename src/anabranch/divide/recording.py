@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpyro.distributions as dist
@@ -210,6 +210,7 @@ class Decision:
         return self.text if self.site is not None else f"{self.text} ({self.where})"
 
 
+T = TypeVar("T")
 Choices = dict[str, np.ndarray] | list[np.ndarray]
 _log_masses: dict[Any, np.ndarray] = {}
 
@@ -234,6 +235,13 @@ class Recording:
         self._statements: list[tuple[Site | Observation, int]] = []
         self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
+        self._made: dict[Any, Any] = {}
+
+    def once(self, make: Callable[[Recording], T]) -> T:
+        """What a class makes of the recording; made once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
 
     @property
     def addresses(self) -> tuple[str, ...]:

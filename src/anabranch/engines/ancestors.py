@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from anabranch.divide.batch import Constraints
+from anabranch.divide.executions import Executions
 from anabranch.divide.recording import Site
-from anabranch.divide.tree import Arrival
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces, valid
 
@@ -26,12 +26,14 @@ class Past:
     γ(x_{1:t}^i), with x' the rest of the reference: zero where the program, with that past, does not have its sites.
     """
 
-    def __init__(self, runner: Runner, arrivals: Sequence[Arrival], observed: int, log_likelihood: np.ndarray) -> None:
+    def __init__(
+        self, runner: Runner, arrivals: Sequence[Executions], observed: int, log_likelihood: np.ndarray
+    ) -> None:
         self.runner, self.log_likelihood = runner, log_likelihood
         self.traces = Traces.empty(runner.paths, len(log_likelihood))
         for arrival in arrivals:
             for site, value in _sites_before(arrival, observed):
-                self.traces.put((site.name, site.shape), arrival.batch.members, value)
+                self.traces.put((site.name, site.shape), arrival.members, value)
 
     def choose(
         self,
@@ -69,9 +71,9 @@ class Past:
                 ancestors[row * n] = row * n + int((log_odds[row] + rng.gumbel(size=n)).argmax())
 
 
-def _sites_before(arrival: Arrival, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
+def _sites_before(arrival: Executions, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
     """The sites that came before an observation, or all of an execution that has ended, with their values."""
-    if arrival.fork.remainder:
+    if arrival.node.truncated:
         return
     recording = arrival.recording
     if arrival.run is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide import Path
 from anabranch.divide.batch import Constraints
-from anabranch.divide.tree import Arrival
+from anabranch.divide.executions import Executions
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
 from anabranch.engines.markov import accepted
@@ -49,9 +49,9 @@ class _Application:
     branches: list[Branch]
     branch: np.ndarray
 
-    def add(self, branch: Branch, arrival: Arrival) -> None:
+    def add(self, branch: Branch, arrival: Executions) -> None:
         """Rows that took one decision sequence."""
-        members = arrival.batch.members
+        members = arrival.members
         self.branch[members] = len(self.branches)
         self.branches.append(branch)
         for key, (values, log_probs) in arrival.scores().sites.items():

@@ -29,11 +29,12 @@ from anabranch import errors
 from anabranch.divide import Path
 from anabranch.divide.batch import Batch, Constraints
 from anabranch.divide.decision_node import DecisionNode
+from anabranch.divide.executions import Executions
 from anabranch.divide.recorder import LeavesJax
 from anabranch.divide.recording import Program, Site
 from anabranch.divide.source_location import user_frame, where
 from anabranch.divide.terms import base_support
-from anabranch.divide.tree import Arrival, Tree
+from anabranch.divide.tree import Tree
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
 from anabranch.settings import check, function, instance, positive
@@ -83,31 +84,31 @@ class Kernel:
         self.tree = _StrictTree(Program(function, program.args, program.kwargs, max_sites=sites), move.name)
         self._branches: dict[DecisionNode, Branch] = {}
 
-    def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Arrival]]:
+    def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Executions]]:
         """Apply the move to some rows, with values for the path's sites, and for any auxiliary variables."""
         try:
-            arrivals = self.tree.advance([(self.tree.root, Batch(seed, given, rows))])
+            arrivals = self.tree.advance([Executions(self.tree.root, Batch(seed, given, rows))])
         except Exception as error:
             error.add_note(f"anabranch: in the move {self.move.name!r} from the path ({self.path.description})")
             raise
         return [(self._branch(arrival), arrival) for arrival in arrivals]
 
-    def _branch(self, arrival: Arrival) -> Branch:
-        if arrival.fork.end is None:
+    def _branch(self, arrival: Executions) -> Branch:
+        if not arrival.node.is_leaf:
             raise errors.EngineCannotRun(
                 f"the proposal of the move {self.move.name!r} draws more than max_sites auxiliary variables",
                 remedy="Make its loop end, or raise max_sites",
             )
-        if arrival.fork not in self._branches:
-            self._branches[arrival.fork] = Branch(arrival.recording, self.move.name)
-        return self._branches[arrival.fork]
+        if arrival.node not in self._branches:
+            self._branches[arrival.node] = Branch(arrival.recording, self.move.name)
+        return self._branches[arrival.node]
 
 
 class _StrictTree(Tree):
     """A tree of a program that may not leave JAX: what is computed outside has no derivative."""
 
     def __init__(self, program: Program, move: str) -> None:
-        super().__init__(program, on_end=lambda fork: None)
+        super().__init__(program, on_leaf=lambda leaf: None)
         self.move = move
 
     def _say_why_interpreted(self, left: LeavesJax) -> None:

@@ -22,9 +22,9 @@ from scipy.special import logsumexp
 from anabranch import errors
 from anabranch.divide import Division
 from anabranch.divide.batch import Constraints
+from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node
 from anabranch.divide.trace_density import AT_ONCE
-from anabranch.divide.tree import Arrival
 from anabranch.engines.ancestors import Past
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner
@@ -112,7 +112,7 @@ class Filter:
         n = self.particles
         log_weights, log_likelihood = np.zeros((filters, n)), np.zeros(filters * n)
         parts = [runner.division.begin(filters * n, int(rng.integers(2**62)), given)]
-        interpreted: list[Arrival] = []
+        interpreted: list[Executions] = []
         observed = 0
         while True:
             observed += 1
@@ -123,7 +123,7 @@ class Filter:
             log_weights += terms.reshape(filters, n)
             log_likelihood += terms
             if not any(going_on):
-                return Swept(runner.traces(runner.division.ended(arrivals), filters * n), log_weights)
+                return Swept(runner.traces(arrivals, filters * n), log_weights)
             poor = effective_sizes(log_weights) < self.threshold * n
             if poor.any():
                 ancestors = self._ancestors(log_weights, poor, conditional, rng)
@@ -135,7 +135,7 @@ class Filter:
                 arrivals = _copied(arrivals, ancestors, observed)
             # The interpreter has run to the end with its executions: there is nowhere to send them on from.
             interpreted = [arrival for arrival in arrivals if arrival.run is not None]
-            parts = [(arrival.fork, arrival.batch) for arrival in arrivals if arrival.run is None]
+            parts = [arrival for arrival in arrivals if arrival.run is None]
 
     def _ancestors(
         self, log_weights: np.ndarray, poor: np.ndarray, conditional: np.ndarray, rng: np.random.Generator
@@ -151,10 +151,10 @@ class Filter:
         return (np.arange(filters)[:, None] * n + chosen).ravel()
 
 
-def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
+def _weigh(arrival: Executions, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
     """Add what an observation says of the particles at one place; whether they may meet another."""
-    members = arrival.batch.members
-    if arrival.fork.remainder:  # beyond the bound on sites
+    members = arrival.members
+    if arrival.node.truncated:  # beyond the bound on sites
         terms[members] = -np.inf
         return False
     if arrival.run is not None:
@@ -167,7 +167,7 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
         return False
     observation = recording.observations[observed - 1]
     is_all = len(recording.observations) == 1 and observation.preceding == len(recording.sites)
-    if is_all and arrival.fork.question is None:
+    if is_all and arrival.node.question is None:
         # What there is to say of these executions is compiled, and asked for again when they are collected.
         terms[members] = valid(arrival.scores().log_likelihood)
         return False
@@ -175,10 +175,10 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])
     terms[members] = valid(_in_parts(arrival, recording.log_likelihood(observation)))
-    return arrival.fork.question is not None or len(recording.observations) > observed
+    return arrival.node.question is not None or len(recording.observations) > observed
 
 
-def _in_parts(arrival: Arrival, term: Any) -> np.ndarray:
+def _in_parts(arrival: Executions, term: Any) -> np.ndarray:
     """A term for each member, over some members at a time; what it takes on the way is kept if it is small."""
     batch, values = arrival.batch, []
     known: dict[Node, list[np.ndarray]] = {}
@@ -198,11 +198,11 @@ def _evened(log_weights: np.ndarray, poor: np.ndarray) -> np.ndarray:
     return np.where(poor[:, None], mean, log_weights)
 
 
-def _copied(arrivals: Sequence[Arrival], ancestors: np.ndarray, stream: int) -> list[Arrival]:
+def _copied(arrivals: Sequence[Executions], ancestors: np.ndarray, stream: int) -> list[Executions]:
     """The next generation, at the places where their ancestors are."""
     copies = []
     for arrival in arrivals:
-        members = arrival.batch.members
+        members = arrival.members
         position = np.full(len(ancestors), -1)
         position[members] = np.arange(len(members))
         children = np.flatnonzero(position[ancestors] >= 0)

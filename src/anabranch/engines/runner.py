@@ -15,11 +15,11 @@ from numpyro.distributions import constraints
 from anabranch import errors
 from anabranch.divide import Division, Path
 from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Executions, Restarted
+from anabranch.divide.division import Restarted
+from anabranch.divide.executions import Executions
 from anabranch.divide.recording import Site
 from anabranch.divide.site_transforms import coordinates_of
 from anabranch.divide.support import why_not_drawn
-from anabranch.divide.tree import Arrival
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["Runner", "check_drawn"]
@@ -56,12 +56,12 @@ class Runner:
         for group in executions:
             if group.path is not None:
                 scores = group.scores()
-                for site in group.arrival.recording.sites:
+                for site in group.recording.sites:
                     self._register(site)
                 out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
-                if group.arrival.run is not None:
+                if group.run is not None:
                     out.points = np.full(n, None) if out.points is None else out.points
-                    out.points[group.members[0]] = _point(group.arrival)
+                    out.points[group.members[0]] = _point(group)
         self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
         return out
 
@@ -90,7 +90,7 @@ class Runner:
         return self._numbers[path.signature]
 
 
-def _point(arrival: Arrival) -> np.ndarray:
+def _point(arrival: Executions) -> np.ndarray:
     """The point of its path at which an execution is that the interpreter ran."""
     parts, values = [np.zeros(0)], arrival.values()
     for site in arrival.recording.free:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch.combine.draws import Draws, named_rows, pick
+from anabranch.combine.draws import Draws, drawn_at, pick
 from anabranch.combine.observed import log_likelihoods
 from anabranch.combine.solution import Solution
 
@@ -22,9 +22,8 @@ def to_arviz(posterior: Posterior, solution: Solution, n: int, seed: int) -> Any
 
     (picked,) = pick([solution], np.ones(1), n, seed)
     draws: list[Any] = [None] * n
-    for rows in named_rows(solution.path, picked.points):
-        for row, i in enumerate(rows.index):
-            draws[i] = rows.draw(row)
+    for i, draw in drawn_at(solution.path, picked.points):
+        draws[i] = draw
     parts = log_likelihoods(solution.path, picked.points)
     return arviz.from_dict(
         posterior=_common(Draws(draws)),
