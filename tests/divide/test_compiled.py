@@ -103,10 +103,10 @@ def test_two_decision_sequences_are_one_density_without_nan():
 @pytest.mark.parametrize("K", [4, 12, 40])
 def test_means_drawn_one_by_one_are_packed(K):
     density = mixture_path(K)._backend.densities[0]
-    packed = plan(density.graph, density.steps)
-    assert len(packed) < 50 < 6 * K + 40 < len(density.steps) + 40
+    packed = plan(density.graph, density.evaluator.steps)
+    assert len(packed) < 50 < 6 * K + 40 < len(density.evaluator.steps) + 40
     lanes = sum(len(step.equations) if isinstance(step, Pack) else 1 for step in packed)
-    assert lanes == len(density.steps)
+    assert lanes == len(density.evaluator.steps)
 
 
 @pytest.mark.parametrize("K", [2, 3, 9])

@@ -43,4 +43,4 @@ def test_it_is_compiled_after_so_many_steps() -> None:
         assert "_compiled" not in vars(scorer)
         scorer(one.values(), len(one.members))
     assert "_compiled" in vars(scorer)
-    assert scorer.steps < trace_density._STEPS + len(scorer._steps) + 1
+    assert scorer.steps < trace_density._STEPS + len(scorer._evaluator.steps) + 1

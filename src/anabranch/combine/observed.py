@@ -6,19 +6,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.tree_util import tree_flatten, tree_leaves, tree_unflatten
-from numpyro.distributions.distribution import Unit
 
 from anabranch.divide import NamedValues, Path
-from anabranch.divide.graph import Node, with_batch_axis
-from anabranch.divide.internals import as_input
+from anabranch.divide.distributions import unwrapped
+from anabranch.divide.graph import with_batch_axis
+from anabranch.divide.observation import Observation
 from anabranch.divide.recording import Recording
 from anabranch.divide.samplers import draw
-from anabranch.divide.terms import Observation, support_holds, unwrapped
+from anabranch.divide.terms import Terms
 
 __all__ = ["log_likelihoods", "replicates"]
 
@@ -29,8 +28,8 @@ _BLOCK = 256
 def log_likelihoods(path: Path, points: np.ndarray, *, data_only: bool = False) -> list[NamedValues]:
     """The log density of each part of each observation at each point; of factors, too, unless `data_only`."""
 
-    def of(observation: Observation) -> Any:
-        return _log_prob(observation) if _is_data(observation) or not data_only else None
+    def of(recording: Recording, observation: Observation) -> Any:
+        return recording.once(Terms).elements(observation) if observation.is_data or not data_only else None
 
     return [
         NamedValues(index, {name: np.broadcast_to(x, (len(index), *x.shape[1:])) for name, x in found.items()})
@@ -41,29 +40,13 @@ def log_likelihoods(path: Path, points: np.ndarray, *, data_only: bool = False) 
 def replicates(path: Path, points: np.ndarray, rng: np.random.Generator) -> list[NamedValues]:
     """New data from the distribution of each observation, in the shape of the data. Factors have none."""
 
-    def of(observation: Observation) -> Any:
-        return _distribution_of_data(observation) if _is_data(observation) else None
+    def of(recording: Recording, observation: Observation) -> Any:
+        return _distribution_of_data(observation) if observation.is_data else None
 
     return [
         NamedValues(index, {name: draw(distribution, rng, len(index)) for name, distribution in found.items()})
         for index, found in _over_points(path, points, of)
     ]
-
-
-def _is_data(observation: Observation) -> bool:
-    """Not a factor, nor a site that has only one value."""
-    return not isinstance(unwrapped(observation.distribution), Unit | dist.Delta)
-
-
-def _log_prob(observation: Observation) -> Any:
-    """What `terms.log_prob` sums."""
-    o, value = observation, jnp.asarray(observation.value)
-    holds = support_holds(o.distribution, value) if o.check_support else True
-    known = as_input(holds)
-    if not isinstance(known, Node) and not np.all(known):
-        return jnp.asarray(-np.inf)
-    terms = jnp.where(holds, o.distribution.log_prob(value), -jnp.inf)
-    return terms if o.scale is None else o.scale * terms
 
 
 def _distribution_of_data(observation: Observation) -> Any:
@@ -75,7 +58,7 @@ def _distribution_of_data(observation: Observation) -> Any:
 
 
 def _over_points(
-    path: Path, points: np.ndarray, of: Callable[[Observation], Any]
+    path: Path, points: np.ndarray, of: Callable[[Recording, Observation], Any]
 ) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
     """Something traced of each observation, by name, at the points with these numbers.
 
@@ -84,7 +67,7 @@ def _over_points(
 
     def traced(recording: Recording) -> OrderedDict[str, Any]:  # jax would sort a plain one
         with recording.trace.current(), numpyro.validation_enabled(False):
-            wanted = [(observation.name, of(observation)) for observation in recording.observations]
+            wanted = [(observation.name, of(recording, observation)) for observation in recording.observations]
         return OrderedDict((name, quantity) for name, quantity in wanted if quantity is not None)
 
     for part in path.traced_values(points, traced, _BLOCK):

@@ -44,7 +44,7 @@ class Compiled:
     """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
-        self.densities = [Density(recording) for recording in recordings]
+        self.densities = [recording.once(Density) for recording in recordings]
         self._padding = dict.fromkeys(SMALLER_BLOCKS, 0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
@@ -157,7 +157,7 @@ def _column(holds: Any, like: Any) -> Any:
 
 def numbers_per_point(densities: Sequence[Density]) -> int:
     """How many numbers the steps of these densities compute for one point."""
-    return sum(_numbers(step, density) for density in densities for step in density.steps)
+    return sum(_numbers(step, density) for density in densities for step in density.evaluator.steps)
 
 
 def _numbers(step: Equation, density: Density) -> int:

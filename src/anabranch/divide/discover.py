@@ -26,13 +26,13 @@ import numpy as np
 import numpyro.distributions as dist
 
 from anabranch.divide.batch import Constraints
+from anabranch.divide.distributions import base_support
 from anabranch.divide.division import Division
 from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
 from anabranch.settings import whole
 
 __all__ = ["Proposals", "counts_of", "known_points", "neighbours", "propose"]

@@ -23,13 +23,13 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform, Transform
 
 from anabranch.divide import numpy_backend
+from anabranch.divide.distributions import base_support, summed, support_holds
 from anabranch.divide.internals import inside, known_array
-from anabranch.divide.terms import base_support, summed, support_holds
 
 __all__ = [
+    "Deferred",
     "Described",
     "Form",
-    "Term",
     "Together",
     "at",
     "coordinates",
@@ -121,12 +121,12 @@ class _Function:
         return [v in needed for v in body.invars]
 
 
-Term = tuple[_Function, list[np.ndarray]]
+Deferred = tuple[_Function, list[np.ndarray]]
 """A function, and what it is to be evaluated at."""
 
 
 def at(function: _Function, arguments: Sequence[np.ndarray]) -> np.ndarray:
-    """The value of a term."""
+    """The value of a function that was deferred."""
     return function([x[None] for x in arguments])[0]
 
 
@@ -145,7 +145,7 @@ class Described:
             return None
         return b"".join([x.tobytes() for x in self.parameters])
 
-    def term(self, of: Callable[..., Any], *values: Any) -> Term | None:
+    def deferred(self, of: Callable[..., Any], *values: Any) -> Deferred | None:
         """A function of the distribution and of values, to be computed; None if it cannot be had in this way."""
         try:
             given = [_as_parameter(value) for value in values]
@@ -156,12 +156,12 @@ class Described:
 
     def of(self, of: Callable[..., Any], *values: Any) -> np.ndarray | None:
         """What a function of the distribution gives at values; None if it cannot be had in this way."""
-        waiting = self.term(of, *values)
+        waiting = self.deferred(of, *values)
         return None if waiting is None else at(*waiting)
 
-    def log_density(self, value: Any, scale: Any, check_support: bool) -> Term | None:
+    def log_density(self, value: Any, scale: Any, check_support: bool) -> Deferred | None:
         """The log density of a statement, to be computed."""
-        return self.term(
+        return self.deferred(
             log_density_inside if check_support else log_density, value, *(() if scale is None else [scale])
         )
 
@@ -371,7 +371,7 @@ def parameters_hold(known: Described) -> bool:
 
 def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     """Which parts of a value are inside the support, and whether that depends on a site; None if that is not known."""
-    waiting = None if known is None else known.term(holds, value)
+    waiting = None if known is None else known.deferred(holds, value)
     if known is None or waiting is None:
         return None
     depends = zip((value, *known.leaves), waiting[0].depends_on, strict=True)
@@ -379,11 +379,11 @@ def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     return at(*waiting), is_random
 
 
-# Many terms at once ---------------------------------------------------------------------------------------------------
+# Many at once ---------------------------------------------------------------------------------------------------------
 
 
 class Together:
-    """Terms to be computed for the statements of many executions: at once for those that share a form.
+    """What was deferred for the statements of many executions: computed at once for those that share a form.
 
     Each is put in its place in an array that it is given, at the latest by `finish`.
     """

@@ -28,6 +28,7 @@ from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.named_values import NamedValues
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.terms import Terms
 from anabranch.limits import checkpoint
 
 __all__ = ["Interpreted", "interpret", "put_coordinates", "replay"]
@@ -96,7 +97,7 @@ class Interpreted:
             checkpoint()
             jacobians: list[np.ndarray] = []
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
-            parts.append(None if run is None else (jacobians, *run.densities(together)))
+            parts.append(None if run is None else (jacobians, *run.once(Terms).densities(together)))
         started = time.perf_counter()
         together.finish()
         self.program.pace.add_to_last(time.perf_counter() - started)
@@ -175,7 +176,7 @@ class Interpreted:
                     raise _LeftPath
                 return coordinates
             known = site.described
-            waiting = None if known is None else known.term(forms.log_jacobian, coordinates)
+            waiting = None if known is None else known.deferred(forms.log_jacobian, coordinates)
             form, placed = ready.get(site.name, (None, None))
             if known is not None and form is not known.form:
                 placed = known.of(forms.placed, coordinates)
@@ -233,7 +234,7 @@ def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Tog
     if site.discrete:
         point[columns] = site.value.known.reshape(-1)
         return
-    waiting = None if site.described is None else site.described.term(forms.coordinates, site.value.known)
+    waiting = None if site.described is None else site.described.deferred(forms.coordinates, site.value.known)
     if waiting is not None:
         together.add(point, columns, *waiting)
         return

@@ -14,6 +14,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
+from anabranch.divide.distributions import support_text
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.interpret import Interpreted
 from anabranch.divide.named_values import NamedValues
@@ -21,7 +22,6 @@ from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Choices, Decision, Program, Recording
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.show import counted
-from anabranch.divide.terms import support_text
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 

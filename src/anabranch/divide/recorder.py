@@ -26,23 +26,22 @@ from numpyro.primitives import Messenger
 
 from anabranch import addresses, errors
 from anabranch.divide import forms
-from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
-from anabranch.divide.missing import missing_values
-from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
-from anabranch.divide.remedies import Departure, departure
-from anabranch.divide.source_location import empty_plate, frame_of, negated, question, source_line, user_frame, where
-from anabranch.divide.terms import (
-    Observation,
-    as_array,
+from anabranch.divide.distributions import (
     check_parameters,
-    checked_observation,
     is_finite,
     is_taken_out,
     private_copy,
     show_value,
     unwrapped,
 )
+from anabranch.divide.graph import Node, evaluate
+from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
+from anabranch.divide.missing import missing_values
+from anabranch.divide.observation import Observation, as_array, checked_observation
+from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
+from anabranch.divide.remedies import Departure, departure
+from anabranch.divide.source_location import empty_plate, frame_of, negated, question, source_line, user_frame, where
+from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
 from anabranch.limits import checkpoint, holding
 
@@ -229,7 +228,7 @@ class Recorder(Messenger):
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             observed.described = known
-            self.recording.add(observed)
+            self._add(observed)
         elif isinstance(certain := unwrapped(distribution), dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
@@ -238,10 +237,15 @@ class Recorder(Messenger):
             point.described = known
             density = as_input(certain.log_density)
             point.adds_nothing = not isinstance(density, Node) and not np.any(density)
-            self.recording.add(point)
+            self._add(point)
         else:
             value = self._latent(name, distribution, known, place, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)
+
+    def _add(self, observation: Observation) -> None:
+        self.recording.add(observation)
+        if self.program.sequential and not self.recording.concrete:
+            self.recording.once(Terms).of(observation)  # before anything that is decided later
 
     def _check_parameters(self, distribution: Any, name: str, place: str) -> None:
         """Refuse invalid parameters; where Python made plain numbers of random ones, the execution is impossible."""

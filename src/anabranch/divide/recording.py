@@ -13,11 +13,11 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
-from anabranch.divide.forms import Described, Term, Together, at, described
+from anabranch.divide.distributions import base_support, log_prob, show_value, support_text, unwrapped
+from anabranch.divide.forms import Described, Together, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
-from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
-from anabranch.limits import checkpoint
+from anabranch.divide.observation import Observation
 
 __all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
@@ -233,7 +233,6 @@ class Recording:
         self.concrete = False
         self.invalid: errors.InvalidParameter | None = None  # of a concrete run, whose density is then no number
         self._statements: list[tuple[Site | Observation, int]] = []
-        self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
         self._made: dict[Any, Any] = {}
 
@@ -295,69 +294,6 @@ class Recording:
         else:
             statement.index, statement.preceding = len(self.observations), len(self.sites)
             self.observations.append(statement)
-            if self.program.sequential and not self.concrete:
-                self.log_likelihood(statement)
-
-    def log_prob(self, site: Site) -> Any:
-        """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
-        if self.concrete:
-            return self._computed[0][site.index]
-        if site.index not in self._log_probs:
-            checkpoint()
-            plain = site.scale is None and site.sampled_from is site.distribution
-            constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
-            self._log_probs[site.index] = self._traced_log_density(site) if constant is None else constant
-        return self._log_probs[site.index]
-
-    def _traced_log_density(self, statement: Site | Observation) -> Any:
-        """The log density of a statement, recorded."""
-        s = statement
-        latent = isinstance(s, Site)
-        check_support = s.discrete if isinstance(s, Site) else s.check_support
-        with self.trace.current():
-            return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where, masked=not latent)
-
-    def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
-        """The log density of each site and of each observation of a run in which every value is known.
-
-        The arrays are complete once `together` is finished, with what other runs have in the same form.
-        """
-        log_priors, log_likelihoods = np.zeros(len(self.sites)), np.zeros(len(self.observations))
-        self._wait_for(self.sites, log_priors, together)
-        self._wait_for(self.observations, log_likelihoods, together)
-        return log_priors, log_likelihoods
-
-    def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: Together) -> None:
-        if self.invalid is not None:
-            slots[:] = np.nan
-            return
-        for slot, statement in enumerate(statements):
-            waiting = _term(statement)
-            if waiting is not None and waiting[0].trusted:
-                together.add(slots, slot, *waiting)
-            else:
-                slots[slot] = self._log_density_by_itself(statement, waiting)
-
-    def _log_density_by_itself(self, statement: Site | Observation, waiting: Term | None) -> float:
-        """The log density of a statement as the distribution gives it; the function for its form must do the same."""
-        direct = float(np.asarray(as_input(self._traced_log_density(statement))))
-        if waiting is None or not np.isfinite(direct):
-            return direct
-        function, arguments = waiting
-        through_form = float(at(function, arguments))
-        if np.isclose(through_form, direct, rtol=1e-5, atol=1e-5):
-            function.trusted = True
-            return through_form  # as everywhere else, to the last bit
-        assert statement.described is not None
-        statement.described.form.distrust(function)
-        return direct
-
-    @cached_property
-    def _computed(self) -> tuple[np.ndarray, np.ndarray]:
-        together = Together()
-        out = self.densities(together)
-        together.finish()
-        return out
 
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
@@ -395,15 +331,6 @@ class Recording:
                 together.add(slots, slot, *waiting)
         return slots
 
-    def log_likelihood(self, observation: Observation) -> Any:
-        """The log density of an observation, as a traced scalar."""
-        if self.concrete:
-            return self._computed[1][observation.index]
-        if observation.traced is None:
-            checkpoint()
-            observation.traced = self._traced_log_density(observation)
-        return observation.traced
-
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of drawing a value of a discrete site: the node of the value, and of the result."""
         if site.index not in self._mass_functions:
@@ -415,16 +342,6 @@ class Recording:
         """The decisions, in words."""
         asked = [f"{s.name} = {show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
-
-
-def _term(statement: Site | Observation) -> Term | None:
-    """The log density of a statement whose distribution and value are known, to be computed."""
-    s, known = statement, statement.described
-    if known is None:
-        return None
-    if isinstance(s, Site):
-        return known.log_density(s.value.known, s.scale, s.discrete)
-    return known.log_density(s.value, s.scale, s.check_support)
 
 
 def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:

@@ -10,9 +10,9 @@ from anabranch import errors
 from anabranch.divide.decision_node import Question
 from anabranch.divide.graph import Node
 from anabranch.divide.interpret import interpret, replay
+from anabranch.divide.observation import Observation
 from anabranch.divide.recorder import Recorder
 from anabranch.divide.recording import Choices, Program, Recording, Site
-from anabranch.divide.terms import Observation
 
 __all__ = ["ReplayingOracle", "check_same", "not_a_function", "rerun"]
 

@@ -17,9 +17,9 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from anabranch.divide import numpy_backend
+from anabranch.divide.distributions import support_holds, unwrapped
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
-from anabranch.divide.terms import support_holds, unwrapped
 
 __all__ = ["can_have", "coordinates_of", "log_jacobian", "moved", "placed", "possible_values"]
 

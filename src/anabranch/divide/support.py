@@ -3,18 +3,19 @@ depend on, and whether prior draws follow the density."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import tree_leaves
 from numpyro.distributions import constraints
 
+from anabranch.divide.distributions import base_support
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
+from anabranch.divide.terms import Terms
 
 __all__ = [
     "finite_values",
@@ -53,8 +54,8 @@ def guarded(path: Path) -> np.ndarray:
     """Which coordinates belong to sites that a guard of the path depends on; all of them where the interpreter runs."""
     out = np.full(path.dim, path.interpreted)
     for recording in path.recordings:
-        needed = _needed(recording, [decision.node for decision in recording.decisions if decision.node is not None])
-        of_site = [[site.outputs[0] in needed] * int(np.prod(site.unconstrained_shape)) for site in recording.free]
+        read = {number for guard in recording.once(Terms).guards for number in guard.reads}
+        of_site = [[site.index in read] * int(np.prod(site.unconstrained_shape)) for site in recording.free]
         out |= np.array([flag for flags in of_site for flag in flags], bool)
     return out
 
@@ -90,12 +91,8 @@ def independent_sites(path: Path) -> list[int]:
     """The free continuous sites, by number, whose parameters are the same at every point of the path."""
     if path.interpreted:
         return []
-    free = {site.outputs[0] for site in path.recording.free}
-    return [
-        number
-        for number, site in enumerate(path.recording.sites)
-        if site.fixed is None and not site.discrete and not free & _needed(path.recording, _nodes(site.inputs))
-    ]
+    terms = path.recording.once(Terms)
+    return [site.index for site in path.recording.free if not site.discrete and not terms.reads(site.inputs)]
 
 
 def supports_are_constant(path: Path) -> bool:
@@ -103,30 +100,13 @@ def supports_are_constant(path: Path) -> bool:
     if path.interpreted:
         return False
     for recording in path.recordings:
-        free = {site.outputs[0] for site in recording.free}
         for site in recording.free:
             bounds = [] if site.discrete else tree_leaves(site.support)
             if any(isinstance(bound, constraints.Constraint) for bound in bounds):  # of the user's own: unknown
                 return False
-            if free & _needed(recording, _nodes(map(as_input, bounds))):
+            if recording.once(Terms).reads(map(as_input, bounds)):
                 return False
     return True
-
-
-def _nodes(inputs: Iterable[object]) -> list[Node]:
-    return [x for x in inputs if isinstance(x, Node)]
-
-
-def _needed(recording: Recording, nodes: list[Node]) -> set[Node]:
-    """These nodes and all that they are computed from, back to the values of sites."""
-    seen: set[Node] = set()
-    while nodes:
-        node = nodes.pop()
-        if node not in seen:
-            seen.add(node)
-            producer = recording.trace.graph.producers[node]
-            nodes += [x for x in (producer.inputs if producer else ()) if isinstance(x, Node)]
-    return seen
 
 
 def _values_in(recording: Recording) -> tuple[range | None, ...]:

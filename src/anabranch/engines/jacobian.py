@@ -17,11 +17,11 @@ from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import numpy_backend
+from anabranch.divide.distributions import base_support
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input, inside
 from anabranch.divide.packing import Lanes
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
 from anabranch.engines.joint import Columns, bare
 
 __all__ = ["Branch"]

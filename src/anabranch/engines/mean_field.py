@@ -21,12 +21,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch.divide.batch import Constraints
+from anabranch.divide.distributions import base_support
 from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.recording import Site
 from anabranch.divide.site_transforms import coordinates_of, log_jacobian, placed, possible_values
 from anabranch.divide.support import values_of
-from anabranch.divide.terms import base_support
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import Adam, bounded, centred, spread

@@ -29,11 +29,11 @@ from anabranch import errors
 from anabranch.divide import Path
 from anabranch.divide.batch import Batch, Constraints
 from anabranch.divide.decision_node import DecisionNode
+from anabranch.divide.distributions import base_support
 from anabranch.divide.executions import Executions
 from anabranch.divide.recorder import LeavesJax
 from anabranch.divide.recording import Program, Site
 from anabranch.divide.source_location import user_frame, where
-from anabranch.divide.terms import base_support
 from anabranch.divide.tree import Tree
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE

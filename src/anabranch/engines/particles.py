@@ -24,6 +24,7 @@ from anabranch.divide import Division
 from anabranch.divide.batch import Constraints
 from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node
+from anabranch.divide.terms import Terms
 from anabranch.divide.trace_density import AT_ONCE
 from anabranch.engines.ancestors import Past
 from anabranch.engines.resampling import effective_sizes, resampled
@@ -174,7 +175,7 @@ def _weigh(arrival: Executions, observed: int, log_likelihood: np.ndarray, terms
     # What comes before the observation is drawn now, so that the copies of a particle share it.
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])
-    terms[members] = valid(_in_parts(arrival, recording.log_likelihood(observation)))
+    terms[members] = valid(_in_parts(arrival, recording.once(Terms).of(observation).value))
     return arrival.node.question is not None or len(recording.observations) > observed
 
 

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 
 from anabranch import errors
 from anabranch.divide import Division
-from anabranch.divide.terms import unwrapped
+from anabranch.divide.distributions import unwrapped
 from anabranch.engines.sampler import Sampler, Session, recordings_of
 from anabranch.engines.traces import Traces
 from anabranch.settings import check, finite, whole

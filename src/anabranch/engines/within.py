@@ -82,7 +82,7 @@ class Within:
     def __init__(self, path: Path, sites: list[int], block: int) -> None:
         self.path, self.sites, self.block = path, sites, block
         self.moved = [path.sites[number] for number in sites]
-        self.density = Density(path.recording)
+        self.density = path.recording.once(Density)
         self._pool, self._used = np.zeros((0, path.dim)), 0
         self.pace = Pace()  # of the steps of one call
 
