@@ -163,7 +163,7 @@ def test_every_path_is_looked_at():
     case = named("unknown_components")
     posterior = ab.infer(case.program, *case.args, tolerance=0.05)
     assert (posterior.paths["visits"] >= 1).all()
-    assert posterior.run.explored == pytest.approx(1.0)
+    assert posterior.run.prior_mass_found == pytest.approx(1.0)
     assert posterior.warnings == []
 
 

@@ -88,7 +88,7 @@ def test_what_was_not_solved_enters_the_error_of_the_evidence(division, posterio
     first = posterior.solutions[0]
     others = [Solution(solution.path, None) for solution in posterior.solutions[1:]]
     mass = sum(solution.path.prior_probability for solution in others)
-    assert np.isclose(unsolved_mass([first, *others], solved.run(explored=0.99)), mass + 0.01)
+    assert np.isclose(unsolved_mass([first, *others], solved.run(prior_mass_found=0.99)), mass + 0.01)
     evidence = join([first, *others], solved.run())
     solutions, weights = [first, *others], np.array([1.0] + [0.0] * len(others))
     gap = missing(solutions, weights, solved.run())

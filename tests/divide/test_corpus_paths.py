@@ -34,8 +34,8 @@ def test_number_of_paths(case):
     division, _ = explored(case.name)
     assert case.paths is None or len(division) == case.paths
     assert not any(path.interpreted for path in division)
-    assert 0.8 < division.explored < 1 + 1e-9
-    assert division.remainder == 0
+    assert 0.8 < division.prior_mass_found < 1 + 1e-9
+    assert division.prior_mass_truncated == 0
 
 
 @EACH

@@ -84,7 +84,7 @@ def test_neighbouring_partitions_of_a_restaurant_are_reached():
     division = ab.find_paths(restaurant, executions=1)
     explore(division, np.random.default_rng(1), rounds=5, how=neighbours, n=1)
     assert len(division) == 52
-    assert division.explored == pytest.approx(1.0)
+    assert division.prior_mass_found == pytest.approx(1.0)
 
 
 def tables(path):

@@ -165,8 +165,8 @@ def test_python_runs_once_per_decision_sequence(program):
 def test_explored_is_the_sum_over_paths(program):
     division = ab.find_paths(program, executions=5)
     for seed in range(1, 12):
-        assert division.explored == pytest.approx(sum(path.prior_probability for path in division), rel=1e-12)
-        assert 0 < division.explored < 1 + 1e-9
+        assert division.prior_mass_found == pytest.approx(sum(path.prior_probability for path in division), rel=1e-12)
+        assert 0 < division.prior_mass_found < 1 + 1e-9
         division.explore(20, seed)
 
 
@@ -174,7 +174,7 @@ def test_explored_is_the_sum_over_paths(program):
 @given(programs(finite=True))
 def test_everything_is_explored_of_a_finite_program(program):
     division = ab.find_paths(program, executions=20_000)
-    assert division.explored == pytest.approx(1.0, abs=1e-9)
+    assert division.prior_mass_found == pytest.approx(1.0, abs=1e-9)
     for path in division:
         draws = path.prior(10)
         assert draws.log_probability == pytest.approx(np.log(path.prior_probability), abs=1e-9)
@@ -224,7 +224,7 @@ def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
         weights = np.exp(draws.log_weights)
         for leaf in path._leaves:
             share = np.exp(leaf.log_probability() - path.log_prior_probability)
-            lone = rebuild(path.program, [[decision.answer for decision in leaf.end.decisions]])
+            lone = rebuild(path.program, [leaf.recording.choices])
             holds = lone.evaluate(lone.points(path.values(draws.points)), compile=False).guard
             error = np.sqrt(share * (1 - share) / len(weights))
             assert (weights * holds).sum() / weights.sum() == pytest.approx(share, abs=6 * error + 0.02)
@@ -308,7 +308,7 @@ def test_pickled_interpreted_path_is_the_same(program):
 @given(programs())
 def test_path_from_its_answers_alone(program):
     for path in ab.find_paths(program, executions=100).paths[:3]:
-        answers = [[decision.answer for decision in end.decisions] for end in path.recordings]
+        answers = path.choices
         again = rebuild(path.program, answers)
         assert again.signature == path.signature
         assert again.decisions == path.decisions

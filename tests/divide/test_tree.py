@@ -62,7 +62,7 @@ def test_many_guards_that_never_fail_cost_nothing():
                 break
 
     division = ab.find_paths(program, executions=20)
-    assert division.explored == 1.0
+    assert division.prior_mass_found == 1.0
 
 
 def ended(root):
@@ -127,7 +127,7 @@ def test_a_discrete_site_with_random_parameters_is_an_average():
             ab.sample("x", dist.Normal(0.0, 1.0))
 
     division = ab.find_paths(program, executions=4000)
-    assert division.explored == pytest.approx(1.0, abs=1e-12)
+    assert division.prior_mass_found == pytest.approx(1.0, abs=1e-12)
     assert probabilities(division)["heads = 1"] == pytest.approx(2 / 3, abs=0.02)
 
 
@@ -143,7 +143,7 @@ def test_the_whole_of_a_site_whose_answers_come_one_after_another():
         division = ab.find_paths(program, executions=2, seed=100 + first)
         for seed in range(20):
             division.explore(2, seed)
-            assert division.explored < 1 + 1e-9
+            assert division.prior_mass_found < 1 + 1e-9
 
 
 def test_a_site_that_an_earlier_guard_tells_of():
@@ -205,8 +205,8 @@ def test_the_remainder_is_what_is_beyond_the_bound():
 
     division = ab.find_paths(geometric, executions=500, max_sites=4)
     assert len(division) == 4
-    assert division.explored == pytest.approx(1 - 0.5**4)
-    assert division.remainder == pytest.approx(0.5**4)
+    assert division.prior_mass_found == pytest.approx(1 - 0.5**4)
+    assert division.prior_mass_truncated == pytest.approx(0.5**4)
     groups = division.explore(100, seed=1)
     assert [group.members.size for group in groups if group.path is None] != []
     assert sum(len(group.members) for group in groups) == 100
@@ -239,7 +239,7 @@ def test_the_interpreter_explores():
     assert len(np.unique(starts)) == 60
     assert np.sort(np.concatenate([group.members for group in groups])).tolist() == list(range(60))
     assert len(division) > 3
-    assert 0.5 < division.explored < 1 + 1e-9
+    assert 0.5 < division.prior_mass_found < 1 + 1e-9
     assert division.python_runs == 60
 
 
@@ -404,7 +404,7 @@ def test_drawing_of_a_division():
         ab.observe("heads", dist.Bernoulli(bias), 1)
 
     assert ab.find_paths(coin).tree().splitlines() == [
-        "coin: 2 paths, 1 of the prior explored",
+        "coin: 2 paths, 100 % of the prior mass found",
         "├─ fair = 1  [0.6]  0 dimensions",
         "└─ fair = 0  [0.4]  1 dimension",
     ]
@@ -414,7 +414,7 @@ def test_drawing_of_a_division_without_decisions():
     def one():
         ab.sample("x", dist.Normal(0.0, 1.0))
 
-    assert ab.find_paths(one, executions=5).tree() == "one: 1 path, 1 of the prior explored: 1 dimension"
+    assert ab.find_paths(one, executions=5).tree() == "one: 1 path, 100 % of the prior mass found: 1 dimension"
 
 
 def test_drawing_shows_the_remainder():
@@ -424,7 +424,7 @@ def test_drawing_shows_the_remainder():
             n += 1
 
     lines = ab.find_paths(geometric, executions=100, max_sites=2).tree().splitlines()
-    assert lines[0] == "geometric: 2 paths, 0.75 of the prior explored, 0.25 beyond 2 sites"
+    assert lines[0] == "geometric: 2 paths, 75 % of the prior mass found, 25 % truncated at 2 sites"
     assert any("more than 2 sites  [0.25]  not followed" in line for line in lines)
 
 

@@ -32,7 +32,7 @@ def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, execu
     """Divide, count the paths, and compare the density of some executions of each with NumPyro's."""
     division = ab.find_paths(program, *args, executions=executions)
     assert len(division) == paths
-    assert division.explored <= 1 + 1e-9
+    assert division.prior_mass_found <= 1 + 1e-9
     for path in division:
         assert path.interpreted == interpreted
         assert {site.name for site in path.sites if site.discrete and site.value is None} == set(latent)

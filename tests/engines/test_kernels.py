@@ -160,7 +160,7 @@ def test_a_step_that_is_rounded_out_of_the_support_is_refused() -> None:
     runner, key = Runner(ab.find_paths(program), 0), ("x", ())
     state = runner.execute(4, Constraints({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
     steps = np.array([-100.0, -1.0, 0.1, 0.5])
-    proposal = single_site.Proposal(
+    proposal = single_site.SiteChange(
         [key], np.zeros(4, int), np.zeros(4, bool), dict(state.values), dict(state.present), {key: steps}
     )
     executions = runner.send(4, proposal.given)
@@ -181,7 +181,7 @@ def test_the_tests_would_notice_a_wrong_ratio(broken: str, monkeypatch: pytest.M
         return
     correct = single_site._log_ratio
 
-    def wrong(state: Traces, new: Traces, proposal: single_site.Proposal) -> tuple[np.ndarray, np.ndarray]:
+    def wrong(state: Traces, new: Traces, proposal: single_site.SiteChange) -> tuple[np.ndarray, np.ndarray]:
         ratio, refused = correct(state, new, proposal)
         if broken == "number of sites":
             return ratio - np.log(state.sites) + np.log(np.maximum(new.sites, 1)), refused

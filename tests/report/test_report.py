@@ -39,8 +39,8 @@ def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
         assert solution.path.description in text
     assert "The example ended." in text
     assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0." in text
-    explored = Posterior(posterior.program, posterior.solutions, solved.run(explored=0.99))
-    assert "seed 0; 0.99 of the prior explored." in repr(explored)
+    found = Posterior(posterior.program, posterior.solutions, solved.run(prior_mass_found=0.99))
+    assert "seed 0; 99 % of the prior mass found." in repr(found)
     assert "exact" in text
     assert "Warnings" not in text
 
@@ -121,7 +121,7 @@ def test_a_light_path_is_not_worth_a_warning(posterior):
 
 def test_warnings_about_the_whole_program(posterior):
     unsolved = [posterior.solutions[0], *(Solution(s.path, None) for s in posterior.solutions[1:])]
-    run = solved.run(explored=0.9, remainder=0.02)
+    run = solved.run(prior_mass_found=0.9, prior_mass_truncated=0.02)
     evidence, budget, unexplored = Posterior(posterior.program, unsolved, run).warnings
     assert "error of the log evidence" in evidence
     assert "2 paths were found and never given budget, with prior probability" in budget

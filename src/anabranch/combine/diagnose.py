@@ -37,10 +37,11 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
     yield from _of_unsolved([each for each in without if each.visits], "given up", "Choose another strategy for it")
     never = [each for each in without if not each.visits]
     yield from _of_unsolved(never, "found and never given budget", "Give the run more budget or time")
-    if run.explored is not None and 1 - run.explored > LARGEST_UNEXPLORED:
-        beyond = f", {run.remainder:.2g} of it beyond max_sites" if run.remainder > MATTERS else ""
+    found, truncated = run.prior_mass_found, run.prior_mass_truncated
+    if found is not None and 1 - found > LARGEST_UNEXPLORED:
+        beyond = f", {truncated:.2g} of it beyond max_sites" if truncated > MATTERS else ""
         yield (
-            f"Prior probability {1 - run.explored:.2g} is on paths that were never found{beyond}. Raise the number of "
+            f"Prior probability {1 - found:.2g} is on paths that were never found{beyond}. Raise the number of "
             "executions that explore."
         )
 

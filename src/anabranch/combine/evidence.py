@@ -82,7 +82,7 @@ def unsolved_mass(solutions: Sequence[Solution], run: Run) -> float:
     solved paths do not enter: where guards decide, they are estimates, and their sum scatters about one.
     """
     unsolved = sum(solution.path.prior_probability for solution in solutions if solution.estimate is None)
-    unexplored = 0.0 if run.explored is None else 1.0 - run.explored
+    unexplored = 0.0 if run.prior_mass_found is None else 1.0 - run.prior_mass_found
     return float(np.clip(unsolved + unexplored, 0.0, 1.0))
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 3
+FORMAT = 4
 """Raised when what is written changes."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
 _VISITS = ("visits", "look", "log_possible", "doubt")

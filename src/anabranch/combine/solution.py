@@ -80,9 +80,8 @@ class Run:
         executions: executions of the program from the prior or from proposals.
         seconds: how long it took.
         seed: where every random choice came from.
-        explored: share of prior probability on the paths found; None where what was not met needs no count, since the
-            draws of whole executions stand for it.
-        remainder: share on executions with more sites than `max_sites`, which were not followed.
+        prior_mass_found: prior probability of the paths found; None for engines whose draws are whole executions.
+        prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
         notes: what else the user should know, as sentences.
         settings: the settings, as text.
         history: what it did when.
@@ -93,8 +92,8 @@ class Run:
     executions: int
     seconds: float
     seed: int
-    explored: float | None = None
-    remainder: float = 0.0
+    prior_mass_found: float | None = None
+    prior_mass_truncated: float = 0.0
     notes: tuple[str, ...] = ()
     settings: str = ""
     history: History = field(default_factory=History, compare=False, repr=False)

@@ -31,7 +31,7 @@ from scipy.special import logsumexp
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.population import spread_out
-from anabranch.conquer.smc_bridge import Bridge, FromPrior, FromProposal, Particles, Proposal, fitted
+from anabranch.conquer.smc_bridge import Bridge, FittedProposal, FromPrior, FromProposal, Particles, fitted
 from anabranch.conquer.smc_moves import Moves, Shape, Tuning
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
@@ -313,7 +313,7 @@ class SMCState:
 
     sweeps: tuple[Sweep, ...] = ()
     under_way: SweepUnderWay | None = None
-    proposal: Proposal | None = None
+    proposal: FittedProposal | None = None
     tuning: Tuning | None = None
     ladder: tuple[float, ...] = ()
     cost: float = _FIRST_COST

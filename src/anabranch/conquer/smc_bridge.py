@@ -22,7 +22,7 @@ from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.divide import Evaluation
 
-__all__ = ["Bridge", "FromPrior", "FromProposal", "Particles", "Proposal", "Start", "fitted"]
+__all__ = ["Bridge", "FittedProposal", "FromPrior", "FromProposal", "Particles", "Start", "fitted"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class FromPrior:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class FittedProposal:
     """A mixture over the continuous coordinates, and independent rounded ones around centres for the discrete."""
 
     discrete: np.ndarray
@@ -134,7 +134,7 @@ class FromProposal:
     """The bridge from a normalised proposal."""
 
     target: Target
-    proposal: Proposal
+    proposal: FittedProposal
 
     def draw(self, n: int, rng: np.random.Generator) -> Start:
         return Start(self.proposal.draw(n, rng), np.zeros(n), 0.0, 0.0)
@@ -152,13 +152,13 @@ class FromProposal:
         return Particles(points, log_start, evaluation.log_density - log_start)
 
 
-def fitted(points: np.ndarray, discrete: np.ndarray, mixture: StudentMixture | None = None) -> Proposal:
+def fitted(points: np.ndarray, discrete: np.ndarray, mixture: StudentMixture | None = None) -> FittedProposal:
     """A proposal as wide as the points; its continuous part may be given."""
     whole, real = points[:, discrete], points[:, ~discrete]
     if mixture is None and real.shape[1]:
         mixture = broad(real)
     kernel = StudentKernel(np.maximum(1.5 * whole.std(axis=0), 0.5), np.ones(whole.shape[1], bool))
-    return Proposal(discrete, mixture, np.rint(np.median(whole, axis=0)), kernel)
+    return FittedProposal(discrete, mixture, np.rint(np.median(whole, axis=0)), kernel)
 
 
 def _gradient(mixture: StudentMixture, points: np.ndarray) -> np.ndarray:

@@ -189,8 +189,8 @@ def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generato
 
 
 def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Proposals:
-    given = Constraints(draft.values, draft.present, draft.steps, redraw_outside=True)
-    arrivals = division.send(given, draft.size, seed=int(rng.integers(2**62)))
+    constraints = Constraints(draft.values, draft.present, draft.steps, redraw_outside=True)
+    arrivals = division.send(constraints, draft.size, seed=int(rng.integers(2**62)))
     return Proposals(arrivals, counts_of(arrivals))
 
 

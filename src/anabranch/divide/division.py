@@ -58,7 +58,7 @@ def find_paths(
         seed: where every random choice comes from.
         split: discrete sites to fix to their value in each path, by name, although no decision depends on them; or a
             mapping in which False keeps a site a variable of the path although one does.
-        max_sites: paths with more sites are not followed; their prior mass is reported as the remainder.
+        max_sites: paths with more sites are not followed; their prior mass is `prior_mass_truncated`.
         kwargs: keyword arguments of the program.
 
     Example:
@@ -111,7 +111,7 @@ def _check_outside() -> None:
 
 
 class Division:
-    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored.
+    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass found.
 
     Made by `find_paths`; `explore` and `route` extend it. Iterating gives the paths.
 
@@ -119,7 +119,7 @@ class Division:
         >>> import anabranch as ab
         >>> from anabranch import programs
         >>> division = ab.find_paths(programs.branching, 2.0)
-        >>> len(division), division.explored
+        >>> len(division), division.prior_mass_found
         (2, 1.0)
         >>> [path.dim for path in division]
         [3, 2]
@@ -195,8 +195,8 @@ class Division:
         return self.program.pace.seconds_per_run
 
     @property
-    def explored(self) -> float:
-        """The share of prior probability on the paths found; what may be missing is the rest."""
+    def prior_mass_found(self) -> float:
+        """The prior probability of the paths found; the rest is on paths that were not."""
         return min(1.0, float(sum(path.prior_probability for path in self._paths.values())))
 
     @property
@@ -206,8 +206,8 @@ class Division:
         return set(self.program.split.keys() - met)
 
     @property
-    def remainder(self) -> float:
-        """The share of prior probability on executions with more than `max_sites` sites."""
+    def prior_mass_truncated(self) -> float:
+        """The prior probability of executions with more than `max_sites` sites."""
         return float(sum(math.exp(node.log_probability()) for node in self._tree.root.childless() if node.truncated))
 
     def explore(self, executions: int, seed: int | None = None) -> list[Executions]:
@@ -251,9 +251,9 @@ class Division:
         self._check_shapes(arrays)
         return self._send(sizes.pop(), seed, Constraints(arrays, masks), count=False)
 
-    def send(self, given: Constraints, executions: int, seed: int) -> list[Executions]:
+    def send(self, constraints: Constraints, executions: int, seed: int) -> list[Executions]:
         """Execute the program with values of any sites, as far as these are met. New paths are kept."""
-        return self._send(executions, seed, given, count=False)
+        return self._send(executions, seed, constraints, count=False)
 
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
         shapes: dict[str, set[tuple[int, ...]]] = {}
@@ -266,15 +266,15 @@ class Division:
                 expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
                 raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
 
-    def _send(self, n: int, seed: int, given: Constraints, count: bool) -> list[Executions]:
+    def _send(self, n: int, seed: int, constraints: Constraints, count: bool) -> list[Executions]:
         try:
             # After a restart, the executions that were counted in the old form are to be counted in the new one.
             while self._caught_up < len(self._sent):
                 self._tree.send(*self._sent[self._caught_up])
                 self._caught_up += 1
-            arrived = self._tree.send(n, seed, given, count)
+            arrived = self._tree.send(n, seed, constraints, count)
         except Restarted:
-            return self._send(n, seed, given, count)
+            return self._send(n, seed, constraints, count)
         self._check_observations()
         self._check_split()
         return arrived
@@ -289,9 +289,9 @@ class Division:
                 division.explore(executions, seed)
         return division
 
-    def begin(self, n: int, seed: int, given: Constraints | None = None) -> Executions:
+    def begin(self, n: int, seed: int, constraints: Constraints | None = None) -> Executions:
         """Executions that have not done anything yet."""
-        return Executions(self._tree.root, Batch(seed, given or Constraints(), np.arange(n)))
+        return Executions(self._tree.root, Batch(seed, constraints or Constraints(), np.arange(n)))
 
     def advance(self, groups: Iterable[Executions], until: int) -> list[Executions]:
         """Send executions on from where they are: to a node from which `until` observations can be weighed, or to
@@ -359,14 +359,15 @@ class Division:
             if path.interpreted:
                 label = f"{_dimensions(path)}, interpreted"
                 yield Ending(((path.signature, path.description),), label, path.prior_probability)
-        if self.remainder:
+        if self.prior_mass_truncated:
             words = f"more than {self.program.max_sites} sites"
-            yield Ending(((words, words),), "not followed", self.remainder)
+            yield Ending(((words, words),), "not followed", self.prior_mass_truncated)
 
     def __repr__(self) -> str:
-        remainder = f", {self.remainder:.3g} beyond {self.program.max_sites} sites" if self.remainder else ""
+        found, truncated = 100 * self.prior_mass_found, 100 * self.prior_mass_truncated
+        beyond = f", {truncated:.3g} % truncated at {self.program.max_sites} sites" if truncated else ""
         count = f"{len(self)} path{'s' if len(self) != 1 else ''}"
-        return f"{self.program.name}: {count}, {self.explored:.4g} of the prior explored{remainder}"
+        return f"{self.program.name}: {count}, {found:.4g} % of the prior mass found{beyond}"
 
 
 def _dimensions(path: Path) -> str:

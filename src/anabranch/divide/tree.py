@@ -48,9 +48,10 @@ class Tree:
         self._beyond = "", ""  # name and place of the last site that was one too many
         self._said_why = self._said_invalid = False
 
-    def send(self, n: int, seed: int, given: Constraints | None = None, count: bool = True) -> list[Executions]:
+    def send(self, n: int, seed: int, constraints: Constraints | None = None, count: bool = True) -> list[Executions]:
         """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities."""
-        return self.advance([Executions(self.root, Batch(seed, given or Constraints(), np.arange(n)))], count=count)
+        batch = Batch(seed, constraints or Constraints(), np.arange(n))
+        return self.advance([Executions(self.root, batch)], count=count)
 
     def advance(self, groups: Iterable[Executions], count: bool = False, until: float = np.inf) -> list[Executions]:
         """Send executions on from where they are: to the end, or to the first question after `until` observations."""

@@ -56,11 +56,11 @@ def centred_posterior(session: Session) -> Posterior:
         for path in [solution.path]
     ]
     # What the chains never visited is missing, and the error says so, as far as its prior probability is known.
-    explored = min(1.0, sum(solution.path.prior_probability for solution in out))
+    prior_mass_found = min(1.0, sum(solution.path.prior_probability for solution in out))
     limits = session.limits
     shared = f"{limits.seconds:g} seconds are" if limits.seconds else f"budget of {limits.budget:,} evaluations is"
     session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or f"The {shared} shared out."
-    return Posterior(session.division.program, out, session.run(explored))
+    return Posterior(session.division.program, out, session.run(prior_mass_found))
 
 
 def _share_out(session: Session, around: list[_Around], weights: np.ndarray) -> None:

@@ -184,7 +184,7 @@ class Session:
         solutions, evidence = self.collection.solutions(self.engine.has_evidence and self.collection.has_evidence)
         return Posterior(self.division.program, solutions, self.run(), evidence)
 
-    def run(self, explored: float | None = None) -> Run:
+    def run(self, prior_mass_found: float | None = None) -> Run:
         """How it went."""
         collection, notes = self.collection, list(self.notes)
         if collection.beyond:
@@ -198,7 +198,7 @@ class Session:
                 "of a support. Chains cannot go there: mass there is missing. Write that site on another scale."
             )
         evaluations = self.runner.evaluations
-        return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, explored,
+        return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, prior_mass_found,
                    notes=tuple(notes), settings=repr(self.engine), history=self.history)  # fmt: skip
 
 

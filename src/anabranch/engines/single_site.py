@@ -63,7 +63,7 @@ class Scales:
 
 
 @dataclass
-class Proposal:
+class SiteChange:
     """The values to execute the program with, and what was changed.
 
     `chosen` is the site of each execution, a number in `keys`; `from_prior` says for which it is drawn anew, `steps`
@@ -99,7 +99,7 @@ def single_site_step(
 
 
 def log_acceptance(
-    runner: Runner, state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]
+    runner: Runner, state: Traces, new: Traces, proposal: SiteChange, arrivals: Sequence[Executions]
 ) -> np.ndarray:
     """log α of each move; minus infinity for those that cannot be."""
     log_ratio, refused = _log_ratio(state, new, proposal)
@@ -115,7 +115,7 @@ def propose(
     local_share: float,
     rng: np.random.Generator,
     left_out: Mapping[Key, np.ndarray] | None = None,
-) -> Proposal:
+) -> SiteChange:
     """A change of one site of each execution, any of them, but for those left out, with the same probability."""
     n, keys, left_out = len(state), sorted(state.present), left_out or {}
     open_to = [state.present[key] & ~left_out[key] if key in left_out else state.present[key] for key in keys]
@@ -123,7 +123,7 @@ def propose(
     rank = (rng.random(n) * possible.sum(axis=0)).astype(int)
     chosen = (possible.cumsum(axis=0) > rank).argmax(axis=0)
     from_prior = rng.random(n) >= local_share
-    proposal = Proposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
+    proposal = SiteChange(keys, chosen, from_prior, dict(state.values), dict(state.present))
     for number in np.unique(chosen):
         key, mine = keys[number], chosen == number
         drawn = mine & from_prior
@@ -135,7 +135,7 @@ def propose(
 
 
 def _move(
-    proposal: Proposal, key: Key, rows: np.ndarray, runner: Runner, scales: Scales, rng: np.random.Generator
+    proposal: SiteChange, key: Key, rows: np.ndarray, runner: Runner, scales: Scales, rng: np.random.Generator
 ) -> None:
     """A local move of one site in some rows."""
     site = runner.site(key)
@@ -166,7 +166,7 @@ def _whole_steps(n: int, rng: np.random.Generator) -> np.ndarray:
     return rng.choice([-1, 1], n) * rng.geometric(10.0 ** rng.uniform(-1.5, 0, n))
 
 
-def _kept(new: Traces, proposal: Proposal, key: Key) -> np.ndarray:
+def _kept(new: Traces, proposal: SiteChange, key: Key) -> np.ndarray:
     """The rows in which a site has the value that it was given."""
     n = len(new)
     if key not in new.present or key not in proposal.present:
@@ -183,7 +183,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one == other).reshape(len(one), -1).all(axis=1)
 
 
-def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarray, np.ndarray]:
+def _log_ratio(state: Traces, new: Traces, proposal: SiteChange) -> tuple[np.ndarray, np.ndarray]:
     """The log of α but for the Jacobian of a local move; and which moves did not come about."""
     with np.errstate(invalid="ignore"):
         ratio = new.log_density - state.log_density + np.log(state.sites) - np.log(np.maximum(new.sites, 1))
@@ -200,7 +200,7 @@ def _log_ratio(state: Traces, new: Traces, proposal: Proposal) -> tuple[np.ndarr
     return ratio, refused
 
 
-def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Sequence[Executions]) -> np.ndarray:
+def _log_jacobians(state: Traces, new: Traces, proposal: SiteChange, arrivals: Sequence[Executions]) -> np.ndarray:
     """Of a local move of a real site, normal in its coordinates u: log |dx'/du'| − log |dx/du|.
 
     Minus infinity where the step led so far that the value was rounded to outside of the support, and drawn instead.
@@ -224,7 +224,7 @@ def _log_jacobians(state: Traces, new: Traces, proposal: Proposal, arrivals: Seq
 
 
 def _cannot_be_undone(
-    runner: Runner, state: Traces, new: Traces, proposal: Proposal, relevant: np.ndarray
+    runner: Runner, state: Traces, new: Traces, proposal: SiteChange, relevant: np.ndarray
 ) -> np.ndarray:
     """The moves in which a site was drawn anew whose new value would have been kept on the way back."""
     redrawn: dict[Key, np.ndarray] = {}

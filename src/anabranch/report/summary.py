@@ -86,11 +86,12 @@ def _rest(posterior: Posterior) -> list[str]:
 
 def _how(posterior: Posterior) -> list[str]:
     run = posterior.run
-    explored = "" if run.explored is None else f"; {number(run.explored)} of the prior explored"
+    found = run.prior_mass_found
+    of_prior = "" if found is None else f"; {number(100 * found)} % of the prior mass found"
     return [
         run.stopped,
         f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s, "
-        f"seed {run.seed}{explored}.",
+        f"seed {run.seed}{of_prior}.",
     ]
 
 
