@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.divide.compiled import LARGEST_BLOCK, NUMBERS_PER_BLOCK, SMALLEST_BLOCK, numbers_per_point
+from anabranch.divide.compiled import MAX_BLOCK, MIN_BLOCK, NUMBERS_PER_BLOCK, numbers_per_point
 from anabranch.divide.packing import Pack, plan
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
@@ -48,7 +48,7 @@ def test_a_path_is_compiled_once_whatever_the_number_of_points():
 
 def test_the_more_a_point_takes_the_smaller_is_a_block():
     blocks = {K: mixture_path(K)._backend.block for K in (1, 10, 20, 90)}
-    assert blocks == {1: LARGEST_BLOCK, 10: 256, 20: 128, 90: SMALLEST_BLOCK}
+    assert blocks == {1: MAX_BLOCK, 10: 256, 20: 128, 90: MIN_BLOCK}
     densities = mixture_path(20)._backend.densities
     assert NUMBERS_PER_BLOCK / 2 < blocks[20] * numbers_per_point(densities) <= NUMBERS_PER_BLOCK
 

@@ -27,12 +27,12 @@ from anabranch.limits import checkpoint
 
 __all__ = ["Compiled", "in_blocks"]
 
-SMALLEST_BLOCK, LARGEST_BLOCK = 32, 512
+MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
 
 
-SMALLER_BLOCKS, MOST_PADDING = (32, 128), 1_000_000_000
+SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
 """Points per call for those who send a few at a time, many times over, and the numbers computed in vain before."""
 
 
@@ -56,7 +56,7 @@ class Compiled:
         if smaller is None:
             return self.block
         self._padding[smaller] += (self.block - smaller) * self._numbers
-        return smaller if self._padding[smaller] > MOST_PADDING else self.block
+        return smaller if self._padding[smaller] > MAX_PADDING else self.block
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
         parts = [density.at(points) for density in self.densities]
@@ -99,7 +99,7 @@ class Compiled:
     def block(self) -> int:
         """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
         fitting = NUMBERS_PER_BLOCK // max(self._numbers, 1)
-        return min(max(1 << fitting.bit_length() >> 1, SMALLEST_BLOCK), LARGEST_BLOCK)
+        return min(max(1 << fitting.bit_length() >> 1, MIN_BLOCK), MAX_BLOCK)
 
     @cached_property
     def _function(self) -> Jitted:

@@ -41,7 +41,7 @@ FROM_PRIOR = 0.25
 """The share of proposals that draw the chosen site from its prior; so every path can be proposed in some generation."""
 FEW_VALUES = 20
 """A site with no more values than this is changed to any of them."""
-LARGEST = 2.0**53
+MAX_WHOLE = 2.0**53
 """Whole numbers beyond it are not proposed: not all of them are doubles."""
 
 
@@ -91,7 +91,7 @@ def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.G
 
 
 def neighbours(
-    division: Division, path: Path, points: np.ndarray, rng: np.random.Generator, most: int = 200
+    division: Division, path: Path, points: np.ndarray, rng: np.random.Generator, max_changes: int = 200
 ) -> Proposals:
     """Every value near that of each fixed site, one at a time: the paths around this one.
 
@@ -99,15 +99,15 @@ def neighbours(
     tables of a Chinese restaurant: one is opened or closed, and later labels above it move up or down with it.
 
     The other sites have the values of some of the points; without any, they are drawn from the prior. Where there are
-    more than `most` such changes, as many are taken at random.
+    more than `max_changes`, as many are taken at random.
     """
-    most = whole(1)("most", most)
+    max_changes = whole(1)("max_changes", max_changes)
     fixed = _fixed(path)
     alone = [(site, entry, value) for site in fixed for entry, value in _near(site)]
     changes: list[tuple[Site, int, int, dict[Site, int]]] = [(*change, {}) for change in alone]
     changes += [(*change, moved) for change in alone if (moved := _relabelled(fixed, change[0], change[2]))]
-    if len(changes) > most:
-        changes = [changes[i] for i in np.sort(rng.choice(len(changes), most, replace=False))]
+    if len(changes) > max_changes:
+        changes = [changes[i] for i in np.sort(rng.choice(len(changes), max_changes, replace=False))]
     if not changes:
         return Proposals()
     draft = _Draft(_some_values(path, points, len(changes), rng))
@@ -233,7 +233,7 @@ def _move_whole(
     anywhere = high - low < FEW_VALUES
     anywhere |= np.isfinite(high - low) & (rng.random(len(rows)) < 1 / 3)
     new = np.where(rng.random(len(rows)) < 0.5, _stepped(old, rng), _scaled(old, rng))
-    new = np.clip(np.where(new == old, old + 1, new), np.maximum(low, -LARGEST), np.minimum(high, LARGEST))
+    new = np.clip(np.where(new == old, old + 1, new), np.maximum(low, -MAX_WHOLE), np.minimum(high, MAX_WHOLE))
     new[anywhere] = _any_other(old[anywhere], low[anywhere], high[anywhere], rng)
     values[rows, entry] = new
 

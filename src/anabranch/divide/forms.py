@@ -40,8 +40,8 @@ __all__ = [
     "placed",
 ]
 
-_MOST_FORMS, _MOST_FOUND, _MOST_NUMBERS = 2_000, 1_000, 4_000_000
-_MOST_OF_AN_ARRAY, _MOST_TO_COMPARE = 1_000, 64
+_MAX_FORMS, _MAX_FOUND, _MAX_NUMBERS = 2_000, 1_000, 4_000_000
+_MAX_OF_AN_ARRAY, _MAX_TO_COMPARE = 1_000, 64
 """Numbers in an array that is part of a form and not a parameter, above which there is no form; numbers among the
 parameters, above which they are not remembered."""
 
@@ -141,7 +141,7 @@ class Described:
     @property
     def content(self) -> bytes | None:
         """The parameters as bytes, if they are few."""
-        if sum(x.size for x in self.parameters) > _MOST_TO_COMPARE:
+        if sum(x.size for x in self.parameters) > _MAX_TO_COMPARE:
             return None
         return b"".join([x.tobytes() for x in self.parameters])
 
@@ -186,7 +186,7 @@ def described(distribution: Any) -> Described | None:
         form = _forms[whole]
     except KeyError:
         form = _new_form(distribution, leaves, types)
-        if len(_forms) >= _MOST_FORMS:
+        if len(_forms) >= _MAX_FORMS:
             _forms.clear()
         _forms[whole] = form
     return None if form is None else Described(form, leaves, parameters)
@@ -296,7 +296,7 @@ def _frozen(value: Any) -> Any:
         return kind, *[_frozen(part) for part in value]
     if isinstance(value, dict):
         return kind, *[(_frozen(name), _frozen(part)) for name, part in value.items()]
-    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc" and value.size <= _MOST_OF_AN_ARRAY:
+    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc" and value.size <= _MAX_OF_AN_ARRAY:
         return kind, value.shape, value.dtype, value.tobytes()
     raise _NoForm
 
@@ -363,7 +363,7 @@ def parameters_hold(known: Described) -> bool:
     result = known.of(valid)
     holds = result is not None and bool(result)
     if holds and content is not None:
-        if len(found) >= _MOST_FOUND:
+        if len(found) >= _MAX_FOUND:
             found.clear()
         found.add(content)
     return holds
@@ -398,7 +398,7 @@ class Together:
         places.append((slots, slot))
         rows.append(arguments)
         self._numbers += sum(x.size for x in arguments)
-        if self._numbers > _MOST_NUMBERS:
+        if self._numbers > _MAX_NUMBERS:
             self.finish()
 
     def finish(self) -> None:

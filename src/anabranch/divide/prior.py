@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PriorDraws", "draw_within"]
 
 _ATTEMPTS_PER_DRAW = 100
-_FEWEST_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
+_MIN_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
 # Not the stream of exploration: the executions that found a path must not also say how probable it is.
 _STREAM = 1
 
@@ -36,7 +36,7 @@ class PriorDraws:
     """Draws from the prior within a path.
 
     Attributes:
-        points: the draws, at most as many as were asked for; fewer if the guards are rarely met.
+        points: the draws, at max_attempts as many as were asked for; fewer if the guards are rarely met.
         log_weights: their weights; all the same unless the probability of a fixed value depends on the draw.
         log_probability: log prior probability of the path, as estimated from these draws.
         log_probability_sd: its Monte Carlo error; zero where the probability is exact.
@@ -50,18 +50,22 @@ class PriorDraws:
     attempts: int
 
 
-def draw_within(path: Path, n: int, seed: int, most: int | None = None) -> PriorDraws:
-    """Draw until `n` draws lie in the path, or until it is clear that few do, or `most` attempts were made."""
+def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) -> PriorDraws:
+    """Draw until `n` draws lie in the path, or until it is clear that few do, or `max_attempts` attempts were made."""
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    found, attempts, size = 0, 0, max(n, _FEWEST_ATTEMPTS[path.interpreted])
-    most = _ATTEMPTS_PER_DRAW * size if most is None else most
-    size = min(size, most)
-    while found < n and attempts < most:
+    found, attempts, size = 0, 0, max(n, _MIN_ATTEMPTS[path.interpreted])
+    max_attempts = _ATTEMPTS_PER_DRAW * size if max_attempts is None else max_attempts
+    size = min(size, max_attempts)
+    while found < n and attempts < max_attempts:
         checkpoint()
         batches.append(_batch(path, size, seed, attempts))
         found += len(batches[-1][0])
         attempts += size
-        size = min(2 * size, 20_000, most - attempts) if not path.interpreted else min(size, most - attempts)
+        size = (
+            min(2 * size, 20_000, max_attempts - attempts)
+            if not path.interpreted
+            else min(size, max_attempts - attempts)
+        )
     points, log_weights, every = (np.concatenate(part) for part in zip(*batches, strict=True))
     log_mean = logsumexp(every) - np.log(attempts)
     # Relative to the mean, so that a probability too small for a float still has an error.
@@ -75,7 +79,7 @@ def draw_within(path: Path, n: int, seed: int, most: int | None = None) -> Prior
 def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Some attempts: the points inside the path with their log weights, and the log weight of every attempt.
 
-    Each decision sequence tries the same executions, and an execution belongs to one of them at most.
+    Each decision sequence tries the same executions, and an execution belongs to one of them at max_attempts.
     """
     every = np.full(size, -np.inf)
     inside = np.zeros((size, path.dim))

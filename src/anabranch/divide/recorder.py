@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -24,7 +23,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from anabranch import addresses, errors
+from anabranch import errors
 from anabranch.divide import forms
 from anabranch.divide.distributions import (
     check_parameters,
@@ -35,12 +34,13 @@ from anabranch.divide.distributions import (
     unwrapped,
 )
 from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
+from anabranch.divide.internals import PathTrace, PathTracer, as_input
 from anabranch.divide.missing import missing_values
 from anabranch.divide.observation import Observation, as_array, checked_observation
 from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
 from anabranch.divide.remedies import Departure, departure
-from anabranch.divide.source_location import empty_plate, frame_of, negated, question, source_line, user_frame, where
+from anabranch.divide.run_errors import explained, unsupported
+from anabranch.divide.source_location import negated, question, source_line, user_frame, where
 from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
 from anabranch.limits import checkpoint, holding
@@ -58,35 +58,6 @@ seconds. One whose answer is known takes some ten microseconds, and a simulator 
 
 
 _NO_KEY = np.zeros(2, np.uint32)
-
-_FUNCTION = "has no meaning here: a program must be a function of its sites alone"
-_UNSUPPORTED = {
-    "prng_key": (
-        f"prng_key {_FUNCTION}",
-        "Draw with a sample statement, or make the key from a number of your own",
-    ),
-    "mutable": (
-        f"mutable {_FUNCTION}, and not keep values between runs",
-        "Keep the value in a variable of the program",
-    ),
-    "param": (
-        "param has no meaning here: nothing is optimised, and its initial value would stand for an answer",
-        "Give it a prior with a sample statement or handlers.lift, or write the number itself (LocScaleReparam takes "
-        "it as `centered`)",
-    ),
-    "control_flow": (
-        f"control_flow {_FUNCTION}",
-        "Use a Python loop or branch; sites inside it are divided like any other",
-    ),
-    "a plate with a subsample": (
-        "a plate with a subsample has no meaning here: the evidence of a part is not that of the whole",
-        "Give the plate all the data",
-    ),
-    "a site that handlers.block hides": (
-        "handlers.block hides this site from inference, and it has no value",
-        "Take it out of the block, or give it a value with handlers.substitute inside",
-    ),
-}
 
 
 class LeavesJax(BaseException):
@@ -142,7 +113,13 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with holding(_ONE_AT_A_TIME), self._own_validation(), recording.trace.current(), self._explained(program), self:
+        with (
+            holding(_ONE_AT_A_TIME),
+            self._own_validation(),
+            recording.trace.current(),
+            explained(program, recording),
+            self,
+        ):
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
             recording.result = self._watch.run(program.function, *args, **kwargs)
@@ -155,38 +132,6 @@ class Recorder(Messenger):
         self._validates = dist.Distribution._validate_args
         with numpyro.validation_enabled(False):
             yield
-
-    @contextmanager
-    def _explained(self, program: Program) -> Iterator[None]:
-        """Turn what goes wrong inside JAX into our words; leave the user's own exceptions theirs."""
-        try:
-            with addresses.execution(program.function):
-                yield
-        except LeakedTracer as error:
-            raise errors.NotAFunction(
-                "a value computed in one run of the program turned up in another",
-                where=where(frame_of(error)),
-                remedy="The program must not keep values between runs: remove the global or cache that does, or give a "
-                "cached function int(k) instead of k",
-            ) from None
-        except jax.errors.NonConcreteBooleanIndexError as error:
-            raise errors.DecisionInsideTransformation(
-                "an array of jax was indexed by a random boolean mask, and the shape of the result would be random",
-                where=where(frame_of(error)),
-                remedy="Use jnp.where, or make the mask a decision with numpy.asarray(mask)",
-            ) from error
-        except (TracedElsewhere, jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
-            raise errors.DecisionInsideTransformation(
-                "a JAX transformation (jit, vmap, grad, scan, cond) asked a random value for a concrete answer",
-                where=where(frame_of(error)),
-                remedy="Use jnp.where or lax.cond inside it, or take the decision outside",
-            ) from error
-        except errors.AnabranchError:
-            raise
-        except Exception as error:
-            _explain_plate(error)
-            error.add_note(f"anabranch: raised by the program on the path: {self.recording.describe()}")
-            raise
 
     # Sites ------------------------------------------------------------------------------------------------------
 
@@ -319,7 +264,7 @@ class Recorder(Messenger):
     def _plate(self, msg: dict[str, Any]) -> None:
         size = msg["args"][0]
         if msg["value"] is None or len(msg["value"]) != size:  # the indices may be given by a handler
-            self._unsupported({"type": "a plate with a subsample", "name": msg["name"]})
+            unsupported("a plate with a subsample", msg["name"])
 
     def _key(self, msg: dict[str, Any]) -> None:
         """A key is asked for by the program, or by a handler for a site that it lets no other handler see."""
@@ -330,13 +275,12 @@ class Recorder(Messenger):
         if caller is not None and caller.f_code is handlers.uncondition.process_message.__code__:
             msg["value"] = _NO_KEY  # the site is latent now, and needs none
         elif caller is not None and caller.f_code is handlers.block.process_message.__code__:
-            self._unsupported({"type": "a site that handlers.block hides", "name": caller.f_locals["msg"].get("name")})
+            unsupported("a site that handlers.block hides", caller.f_locals["msg"].get("name"))
         else:
             self._unsupported(msg)
 
     def _unsupported(self, msg: dict[str, Any]) -> None:
-        what, remedy = _UNSUPPORTED[msg["type"]]
-        raise errors.UnsupportedStatement(what, site=msg.get("name"), where=where(user_frame()), remedy=remedy)
+        unsupported(msg["type"], msg.get("name"))
 
     # Decisions --------------------------------------------------------------------------------------------------
 
@@ -451,18 +395,3 @@ def _phrase(text: str, answer: np.ndarray) -> str:
     if answer.ndim == 0 and answer.dtype == bool:
         return text if answer else negated(text)
     return f"{text}: {show_value(answer)}"
-
-
-def _explain_plate(error: Exception) -> None:
-    """NumPyro asserts that a plate is not empty."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = empty_plate(trace.tb_frame) if trace is not None and isinstance(error, AssertionError) else None
-    if name is not None:
-        raise errors.UnsupportedStatement(
-            "NumPyro does not make a plate of size zero",
-            site=name,
-            where=where(frame_of(error)),
-            remedy="Enter it only if its size is positive, or give it the random size itself, not int(size)",
-        ) from None

@@ -17,15 +17,12 @@ from anabranch.divide.recording import Choices, Program, Recording, Site
 __all__ = ["ReplayingOracle", "check_same", "not_a_function", "rerun"]
 
 
-def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
-    """Run the program along known answers."""
-    script = ReplayingOracle(answers)
-    return script.lead(Recorder(program, script))
-
-
 def rerun(program: Program, choices: Choices) -> Recording:
-    """Make the run with these choices, by the interpreter if they are the values of all sites."""
-    return interpret(program, replay(choices)) if isinstance(choices, dict) else record(program, choices)
+    """Make the run with these choices: by the interpreter if they are values of all sites, else along answers."""
+    if isinstance(choices, dict):
+        return interpret(program, replay(choices))
+    oracle = ReplayingOracle(choices)
+    return oracle.lead(Recorder(program, oracle))
 
 
 class ReplayingOracle:
