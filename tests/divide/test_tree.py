@@ -9,7 +9,7 @@ from scipy import stats
 import anabranch as ab
 from anabranch import programs
 from anabranch.divide.decision_node import DecisionNode
-from anabranch.divide.show import Ending, draw_tree
+from anabranch.divide.show import Leaf, draw_tree
 from helpers import interpreted
 
 
@@ -378,7 +378,7 @@ def test_drawing_of_a_few_of_many():
 
 
 def test_drawing_keeps_answers_apart_that_read_the_same():
-    endings = [Ending(((key, "[0, ..., 1]"),), "1 dimension", 0.5) for key in (1, 2)]
+    endings = [Leaf(((key, "[0, ..., 1]"),), "1 dimension", 0.5) for key in (1, 2)]
     assert len(draw_tree("model", endings, limit=5).splitlines()) == 3
 
 
@@ -388,11 +388,11 @@ def test_drawing_needs_something_to_draw():
 
 
 def ending(*decisions, label, probability):
-    return Ending(tuple((text, text) for text in decisions), label, probability)
+    return Leaf(tuple((text, text) for text in decisions), label, probability)
 
 
 def test_drawing_of_one_path():
-    assert draw_tree("model", [Ending((), "1 dimension", 1.0)], limit=5) == "model: 1 dimension"
+    assert draw_tree("model", [Leaf((), "1 dimension", 1.0)], limit=5) == "model: 1 dimension"
 
 
 def test_drawing_of_a_division():

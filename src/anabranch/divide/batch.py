@@ -27,12 +27,12 @@ __all__ = ["Batch", "ConstraintKey", "Constraints", "SiteProposal", "stable_hash
 
 ConstraintKey = str | tuple[str, tuple[int, ...]]
 SiteProposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | None, np.ndarray]]
-"""From a site, its parameters and the numbers of the executions that are there: their values, and who has one."""
+"""From a site, its parameters and the numbers of executions: their values of the site, and which of them have one."""
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Values for some sites, by address, for all the executions asked for; the others are drawn from the prior.
+    """Values of some sites by address, for all executions of a batch; the other sites are drawn from the prior.
 
     A key is a name, or a pair of name and shape for a value that only a site of that shape is given.
     `present[name]`, where there is one, says which executions have that value; the rest draw it. `steps[name]` moves
@@ -50,16 +50,16 @@ class Constraints:
     proposals: Mapping[Any, SiteProposal] = field(default_factory=dict)
 
     def key(self, site: Site) -> ConstraintKey:
-        """The key under which there is something for a site, if there is."""
+        """The key of the constraint on a site, if there is one."""
         key = site.name, site.shape
         return key if key in self.values or key in self.proposals else site.name
 
 
 @dataclass
 class Batch:
-    """Executions that have gone the same way so far.
+    """Executions with the same decisions so far.
 
-    `members` are their numbers among all that were asked for, `key` identifies the way, and `env` holds one array for
+    `members` are their numbers among all asked for, `key` identifies the decisions, and `env` has an array for
     each node that is known: its first axis is the member, or has length one for what all members share.
     """
 
@@ -74,7 +74,7 @@ class Batch:
         return len(self.members)
 
     def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
-        """The members at `index`, on a way of their own; `settled` are values that all of them share."""
+        """The members at `index`, after another decision; `settled` are values that all of them share."""
         if len(index) == len(self):
             env = dict(self.env)  # all go the same way: the arrays need no copy, of which a long loop makes many
         else:
@@ -83,7 +83,7 @@ class Batch:
         return Batch(self.seed, self.constraints, self.members[index], key, self.stream, env)
 
     def copies(self, index: np.ndarray, members: np.ndarray, stream: int) -> Batch:
-        """Copies of the members at `index`, any number of each, under other numbers and with draws of their own."""
+        """Copies of the members at `index`, with other numbers and draws of their own."""
         env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
         return Batch(self.seed, self.constraints, members, self.key, stream, env)
 
@@ -134,7 +134,7 @@ class Batch:
         return self._constrained_value(site), np.ones(len(self), bool)
 
     def _constrained_value(self, site: Site) -> np.ndarray | None:
-        """The value given to a site, for each member, if it is one that the site can be asked about."""
+        """The value that a constraint gives a site, for each member, if it has the shape and kind of the site."""
         given = self.constraints.values.get(self.constraints.key(site))
         if given is None:
             return None
@@ -160,7 +160,7 @@ class Batch:
         return value
 
     def generator(self, address: str) -> np.random.Generator:
-        """Depends on the seed, the address and the way taken, so not on which paths were found before."""
+        """A generator that depends on the seed, the address and the decisions, not on which paths were found before."""
         return np.random.default_rng([self.seed, self.stream, stable_hash(address), self.key])
 
 
@@ -170,7 +170,7 @@ def stable_hash(*parts: Any) -> int:
 
 
 def draw_site(site: Site, parameters: Iterable[np.ndarray], rng: np.random.Generator, n: int) -> np.ndarray:
-    """Prior draws of a site; over a wide range of its coordinates where the prior is improper and has none."""
+    """Prior draws of a site; uniform coordinates between -2 and 2 where the prior is improper."""
     distribution = site.with_parameters(list(parameters))
     try:
         return draw(distribution, rng, n)

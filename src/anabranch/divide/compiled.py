@@ -33,11 +33,11 @@ NUMBERS_PER_BLOCK = 2**24
 
 
 SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
-"""Points per call for those who send a few at a time, many times over, and the numbers computed in vain before."""
+"""Smaller blocks for callers with few points, and the numbers computed for padding before one is compiled."""
 
 
 GRADIENT_BLOCK = 64
-"""Points per call of the function with the gradient, at most: climbers come in dozens, not in thousands."""
+"""Points per call of the function with the gradient, at most: searches for modes come in dozens."""
 
 
 class Compiled:
@@ -51,7 +51,7 @@ class Compiled:
         return Evaluation(*in_blocks(self._function, self._block_for(len(points)), points))
 
     def _block_for(self, n: int) -> int:
-        """The block for so many points: a smaller one once so much was spent on padding that compiling it pays."""
+        """The block for n points: a smaller one once more was spent on padding than it takes to compile."""
         smaller = next((size for size in SMALLER_BLOCKS if n <= size < self.block), None)
         if smaller is None:
             return self.block
@@ -127,7 +127,7 @@ class Compiled:
 
 
 def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
-    """The arrays that a compiled function over blocks of this size gives for the points, whatever their number."""
+    """The results of a compiled function for any number of points, in blocks of this size."""
     n, blocks = len(points), []
     size = function.rows_for(size)
     for start in range(0, max(n, 1), size):

@@ -47,7 +47,7 @@ MAX_WHOLE = 2.0**53
 
 @dataclass(frozen=True)
 class Proposals:
-    """Where proposals led.
+    """Executions that were proposed.
 
     Attributes:
         arrivals: the executions proposed, by the path they took; several groups may have the same path.
@@ -86,7 +86,7 @@ def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.G
         for i, site in enumerate(sites):
             rows = np.flatnonzero((group == g) & (chosen == i))
             if len(rows):
-                _change(draft, site, rows, _spread(path, site, points), rng)
+                _change(draft, site, rows, _std(path, site, points), rng)
     return _send(division, draft, rng)
 
 
@@ -143,7 +143,7 @@ def _fixed(path: Path) -> list[Site]:
 
 
 def _deciding(path: Path) -> list[list[Site]]:
-    """The fixed sites, and the variables that guards depend on; what the interpreter asks of reals is not known."""
+    """The fixed sites, and the variables that guards depend on: all of them if the interpreter runs the path."""
     guarding = set(range(len(path.sites))) if path.interpreted else set().union(*map(_guarding, path.recordings))
     variables = [site for site in path.recording.sites if site.fixed is None and site.index in guarding]
     return [group for group in (_fixed(path), variables) if group]
@@ -159,7 +159,7 @@ def _guarding(recording: Recording) -> set[int]:
 
 
 class _Draft:
-    """The values of proposals, one row each: to be changed, then sent."""
+    """The values of proposals, one row each, while they are changed."""
 
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         self.values = {name: np.array(value) for name, value in values.items()}
@@ -180,7 +180,7 @@ class _Draft:
 
 
 def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Values at points chosen at random, each as seldom as can be; of the fixed sites alone if there are no points."""
+    """Values at n points chosen at random, repeated if there are fewer; of the fixed sites alone if there are none."""
     if not len(points):
         return {site.name: np.stack([site.fixed] * n) for site in _fixed(path) if site.fixed is not None}
     values = path.values(points[rng.permutation(len(points))[:n]])
@@ -208,15 +208,15 @@ def _change(draft: _Draft, site: Site, rows: np.ndarray, spread: np.ndarray, rng
         draft.move(site, rows, _real_steps(len(rows), spread, rng))
 
 
-def _spread(path: Path, site: Site, points: np.ndarray) -> np.ndarray:
-    """The standard deviation of each coordinate of a site; one where it says nothing."""
+def _std(path: Path, site: Site, points: np.ndarray) -> np.ndarray:
+    """The standard deviation of each coordinate of a site; one where it is zero or not finite."""
     columns = path.sites[site.index].columns
     spread = points[:, columns].std(axis=0) if columns is not None else np.ones(0)
     return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
 
 
 def _real_steps(n: int, spread: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Normal steps of all coordinates of a site or of one, at scales around the spread of the points, or around one."""
+    """Normal steps of one or all coordinates of a site, with scales around their standard deviation or around one."""
     scale = 10.0 ** rng.uniform(-2, 1, (n, 1)) * np.where(rng.random((n, 1)) < 0.5, spread, 1.0)
     one = np.arange(len(spread)) == rng.integers(max(len(spread), 1), size=(n, 1))
     return scale * rng.standard_normal((n, len(spread))) * (one | (rng.random((n, 1)) < 0.5))
@@ -239,12 +239,12 @@ def _move_whole(
 
 
 def _stepped(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A step of one or a few mostly, of a hundred at times: geometric, its rate of any size."""
+    """A geometric step, mostly of one or a few, at times of a hundred."""
     return old + rng.choice([-1, 1], len(old)) * rng.geometric(10.0 ** rng.uniform(-2, 0, len(old)))
 
 
 def _scaled(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Halved, doubled, or by any factor between; upwards at most twice, for more sites cost more to run."""
+    """Halved, doubled, or multiplied by a factor of at most two: more sites cost more to run."""
     half_or_twice = rng.choice([0.5, 2.0], len(old))
     factor = np.exp(rng.uniform(np.log(1 / 20), np.log(2), len(old)))
     return np.round(old * np.where(rng.random(len(old)) < 0.5, half_or_twice, factor))

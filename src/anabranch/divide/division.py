@@ -1,4 +1,4 @@
-"""Divide a program: find its paths, and say how much of the prior they hold (paper, sections 4.1 and 6.2)."""
+"""Divide a program: find its paths and their prior probabilities (paper, sections 4.1 and 6.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from anabranch.divide.recording import Decision, Program, Recording, copied
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
-from anabranch.divide.show import Ending, draw_tree
+from anabranch.divide.show import Leaf, draw_tree
 from anabranch.divide.source_location import user_frame, where
 from anabranch.divide.tree import Tree
 from anabranch.limits import LimitReached
@@ -33,11 +33,11 @@ logger = logging.getLogger("anabranch")
 
 
 SELECT_ABOVE, INTERPRET_ABOVE = 8, 64
-"""Decision sequences of one path, above which its branches are made selects if they can be, else are interpreted."""
+"""Decision sequences of one path, above which its branches become selects if they only assign, else are interpreted."""
 
 
 class Restarted(Exception):
-    """The program was replaced by another form of itself: what was found in the old form counts no more."""
+    """The program was rewritten, with selects or for the interpreter: executions of its old form are void."""
 
 
 def find_paths(
@@ -86,7 +86,7 @@ def divide(
     split: Mapping[str, bool] | Iterable[str] = (),
     max_sites: int = 10_000,
 ) -> Division:
-    """A program of which nothing is known yet; the arguments are those of `find_paths`."""
+    """A division without any paths yet; the arguments are those of `find_paths`."""
     _check_outside()
     if not callable(program):
         raise errors.OutsideProgram(
@@ -111,7 +111,7 @@ def _check_outside() -> None:
 
 
 class Division:
-    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass found.
+    """A program with the paths found so far, the tree of decisions, and the prior mass found.
 
     Made by `find_paths`; `explore` and `route` extend it. Iterating gives the paths.
 
@@ -137,8 +137,8 @@ class Division:
         self._may_select = not program.selecting
         self._caught_up = 0
 
-    def _tame(self, last: Decision | None) -> None:
-        """Go on with a form of the program whose paths are each run as one, if there is one."""
+    def _rewrite(self, last: Decision | None) -> None:
+        """Rewrite a program with too many decision sequences: with selects if it can be, else for the interpreter."""
         program, where = self.program, "?" if last is None else last.where
         if self._may_select:
             self._may_select = False
@@ -167,7 +167,7 @@ class Division:
 
     @property
     def by_signature(self) -> Mapping[Any, Path]:
-        """The paths found so far by what tells them apart, in the order in which they were found."""
+        """The paths found so far by signature, in the order in which they were found."""
         return MappingProxyType(self._paths)
 
     @property
@@ -228,7 +228,7 @@ class Division:
                 self._caught_up += 1
 
     def _next_seed(self) -> int:
-        """Not the number after the last: a run with the next seed would make the same executions."""
+        """A seed from a hash; the next number would give the executions of a run with the next seed."""
         return stable_hash("explore", self._sent[0][1], len(self._sent)) >> 2 if self._sent else 0
 
     def route(
@@ -252,7 +252,7 @@ class Division:
         return self._send(sizes.pop(), seed, Constraints(arrays, masks), count=False)
 
     def send(self, constraints: Constraints, executions: int, seed: int) -> list[Executions]:
-        """Execute the program with values of any sites, as far as these are met. New paths are kept."""
+        """Execute the program with constraints on any sites that it meets. New paths are kept."""
         return self._send(executions, seed, constraints, count=False)
 
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -282,7 +282,7 @@ class Division:
     # Step by step -----------------------------------------------------------------------------------------------
 
     def sequential(self) -> Division:
-        """The program anew, in a form whose executions can stop at an observation (see `advance`)."""
+        """A division of the same program, whose executions can stop at an observation (see `advance`)."""
         division = Division(replace(self.program, sequential=True))
         for executions, seed in self._sent:  # from which the prior probabilities of its paths are known
             with contextlib.suppress(LimitReached):  # what it would have found is found by those who go on with it
@@ -290,7 +290,7 @@ class Division:
         return division
 
     def begin(self, n: int, seed: int, constraints: Constraints | None = None) -> Executions:
-        """Executions that have not done anything yet."""
+        """Executions at the root of the tree."""
         return Executions(self._tree.root, Batch(seed, constraints or Constraints(), np.arange(n)))
 
     def advance(self, groups: Iterable[Executions], until: int) -> list[Executions]:
@@ -316,10 +316,10 @@ class Division:
             path.add(leaf)
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
             if len(path.recordings) > limit and not path.interpreted:
-                self._tame(path.last_decision)
+                self._rewrite(path.last_decision)
 
     def _check_repeatable(self, recording: Recording) -> None:
-        """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
+        """Run the first path again, to find a program that draws random numbers outside its sites."""
         if not recording.concrete:
             check_same(recording, rerun(self.program, recording.choices))
 
@@ -328,7 +328,7 @@ class Division:
         self._tree.check_some_end()
 
     def _check_observations(self) -> None:
-        """An observation outside its support on one path may be meant; on every path it is a fault."""
+        """Raise the error of an observation that is outside its support on every path."""
         paths = self._paths.values()
         if paths and all(path.fault for path in paths):
             raise next(iter(paths)).fault  # type: ignore[misc]
@@ -347,21 +347,21 @@ class Division:
         return len(self._paths)
 
     def tree(self, limit: int = 40) -> str:
-        """The tree of decisions as text, its `limit` most probable ends."""
-        return draw_tree(repr(self), self._endings(), limit)
+        """The tree of decisions as text, with its `limit` most probable leaves."""
+        return draw_tree(repr(self), self._shown_leaves(), limit)
 
-    def _endings(self) -> Iterator[Ending]:
+    def _shown_leaves(self) -> Iterator[Leaf]:
         for node in self._tree.root.childless():
             if node.path is not None and node.recording is not None and not node.recording.concrete:
                 decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in node.recording.decisions)
-                yield Ending(decisions, _dimensions(node.path), math.exp(node.log_probability()))
+                yield Leaf(decisions, _dimensions(node.path), math.exp(node.log_probability()))
         for path in self._paths.values():
             if path.interpreted:
                 label = f"{_dimensions(path)}, interpreted"
-                yield Ending(((path.signature, path.description),), label, path.prior_probability)
+                yield Leaf(((path.signature, path.description),), label, path.prior_probability)
         if self.prior_mass_truncated:
             words = f"more than {self.program.max_sites} sites"
-            yield Ending(((words, words),), "not followed", self.prior_mass_truncated)
+            yield Leaf(((words, words),), "not followed", self.prior_mass_truncated)
 
     def __repr__(self) -> str:
         found, truncated = 100 * self.prior_mass_found, 100 * self.prior_mass_truncated

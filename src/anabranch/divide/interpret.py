@@ -37,7 +37,7 @@ Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
 
 class _Assigning:
-    """An oracle for which nothing is open: every site has its value when it is met."""
+    """An oracle that gives every site its value when it is met."""
 
     def __init__(self, assign: Assign) -> None:
         self._assign = assign
@@ -72,12 +72,12 @@ def interpret(program: Program, assign: Assign) -> Recording:
 
 
 def replay(values: Mapping[str, np.ndarray]) -> Assign:
-    """Give each site the value it had."""
+    """Give each site the value that it has here."""
     return lambda site, _: values[site.name]
 
 
 class Interpreted:
-    """The backend of a path that is run by the interpreter: slow, universal, without a gradient."""
+    """The backend of a path that the interpreter runs, once for each point: slow, and without a gradient."""
 
     def __init__(self, program: Program, recording: Recording) -> None:
         self.program, self.recording = program, recording
@@ -136,7 +136,7 @@ class Interpreted:
         return out
 
     def _placed_at_once(self, points: np.ndarray) -> dict[str, tuple[Form, np.ndarray]]:
-        """The values of those sites at all points whose transform has no parameters; they hold for one form."""
+        """The values at all points of sites whose transform has no parameters, with the form for which they hold."""
         out = {}
         for site in self.recording.free:
             if site.described is None or site.discrete or not len(points):
@@ -191,7 +191,7 @@ class Interpreted:
         return value
 
     def _run(self, assign: Assign) -> Recording | None:
-        """The run with these values, or None if it goes another way."""
+        """The run with these values, or None if it takes another path."""
         try:
             run = interpret(self.program, assign)
         except (_LeftPath, TooManySites):
@@ -221,7 +221,7 @@ def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def concrete(tree: Any) -> Any:
-    """A pytree with the traced values of an interpreted run replaced by what they are."""
+    """A pytree with the traced values of a concrete run replaced by their values."""
     return tree_map(lambda x: x.known if isinstance(x, PathTracer) else x, tree, is_leaf=_is_traced)
 
 

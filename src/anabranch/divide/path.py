@@ -1,4 +1,4 @@
-"""A path: one straight-line program, with a fixed set of variables (paper, section 4.1)."""
+"""A path: a straight-line program (SLP) with a fixed set of variables (paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ logger = logging.getLogger("anabranch")
 Traced = Callable[[Recording], Any]
 """Gives a pytree of values that a recording has traced."""
 _SELDOM, _JUDGED = 1e-3, 1_000
-"""The share of points without a density up to which nothing is said of them, and the points from which on a single one
-says something."""
+"""A warning is logged once more than this share of the points had no density, of at least so many points."""
 
 
 class Backend(Protocol):
@@ -52,7 +51,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """A site of a path, for people to look at. `value` is what a discrete site is fixed to, or None."""
+    """A site of a path. `value` is the value to which a discrete site is fixed, or None."""
 
     name: str
     shape: tuple[int, ...]
@@ -88,13 +87,13 @@ class Path:
         self._recordings, self._leaves = list(recordings), list(leaves)
         self._log_probability: float | None = None
         self.invalid = 0
-        """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
+        """Points of the path with a density of NaN or plus infinity; they count as outside the path."""
         self.evaluated = 0
-        """At how many points the density was computed."""
+        """Points at which the density was computed."""
         self._said_invalid = False
 
     def add(self, leaf: DecisionNode) -> None:
-        """Another decision sequence of this path was found."""
+        """Add a decision sequence of the same path."""
         assert leaf.recording is not None
         self._recordings.append(leaf.recording)
         self._leaves.append(leaf)
@@ -103,15 +102,15 @@ class Path:
 
     @property
     def recordings(self) -> list[Recording]:
-        """One for each decision sequence; a single one if some of them leave JAX, which the interpreter starts from."""
+        """One for each decision sequence; if the interpreter runs the path, one of its runs."""
         concrete = [recording for recording in self._recordings if recording.concrete]
         return concrete[:1] or self._recordings
 
-    # What it is -------------------------------------------------------------------------------------------------
+    # Facts --------------------------------------------------------------------------------------------------------
 
     @property
     def recording(self) -> Recording:
-        """The first of its decision sequences, as recorded; the others have the same sites."""
+        """The recording of its first decision sequence; the others have the same sites."""
         return self.recordings[0]
 
     @property
@@ -136,7 +135,7 @@ class Path:
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """What tells this path from every other."""
+        """The addresses and the values fixed, which no other path shares."""
         return self.recording.signature
 
     @cached_property
@@ -193,7 +192,7 @@ class Path:
 
     @property
     def fault(self) -> errors.AnabranchError | None:
-        """What makes the density zero on the whole path: an observation outside a support that is not random."""
+        """The error for an observation outside its support, if that makes the density zero on the whole path."""
         faults = [next((o.fault for o in each.observations if o.fault), None) for each in self._recordings]
         return faults[0] if all(faults) else None
 
@@ -213,7 +212,7 @@ class Path:
         kind = ", interpreted" if self.interpreted else ""
         return f"Path({self.description!r}, dim={self.dim}, prior_probability={self.prior_probability:.4g}{kind})"
 
-    # What it computes -------------------------------------------------------------------------------------------
+    # Density ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _backend(self) -> Backend:
@@ -224,7 +223,7 @@ class Path:
         return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
 
     def evaluate(self, points: Any, *, compile: bool = True) -> Evaluation:
-        """Log prior, log likelihood and guard at each point; `compile=False` computes on the host, for a few points."""
+        """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy."""
         points = self._checked(points)
         backend = self._backend
         return self._counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
@@ -285,8 +284,7 @@ class Path:
     def is_often_invalid(self) -> bool:
         """Whether the density is NaN or infinite at more than one point in a thousand.
 
-        Fewer are those far out, which a search for modes tries. Where invalid points have mass, or border on it, draws
-        go there again and again.
+        A search for modes tries a few such points far out; more of them mean that draws from the path meet them.
         """
         return self.invalid > _SELDOM * max(self.evaluated, _JUDGED)
 
@@ -329,7 +327,7 @@ class Path:
         return self.checked_inside(self.coordinates(values))
 
     def checked_inside(self, points: np.ndarray) -> np.ndarray:
-        """The points, none of which may have a coordinate of a value outside its support."""
+        """The points; raises `ValueError` if a value was outside its support."""
         for site in self.sites:
             if site.columns is not None and np.isnan(points[:, site.columns]).any():
                 raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")

@@ -51,7 +51,7 @@ class PriorDraws:
 
 
 def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) -> PriorDraws:
-    """Draw until `n` draws lie in the path, or until it is clear that few do, or `max_attempts` attempts were made."""
+    """Draw until `n` draws lie in the path, or `max_attempts` attempts were made."""
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     found, attempts, size = 0, 0, max(n, _MIN_ATTEMPTS[path.interpreted])
     max_attempts = _ATTEMPTS_PER_DRAW * size if max_attempts is None else max_attempts
@@ -61,11 +61,7 @@ def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) 
         batches.append(_batch(path, size, seed, attempts))
         found += len(batches[-1][0])
         attempts += size
-        size = (
-            min(2 * size, 20_000, max_attempts - attempts)
-            if not path.interpreted
-            else min(size, max_attempts - attempts)
-        )
+        size = min(size if path.interpreted else min(2 * size, 20_000), max_attempts - attempts)
     points, log_weights, every = (np.concatenate(part) for part in zip(*batches, strict=True))
     log_mean = logsumexp(every) - np.log(attempts)
     # Relative to the mean, so that a probability too small for a float still has an error.
@@ -77,7 +73,7 @@ def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) 
 
 
 def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some attempts: the points inside the path with their log weights, and the log weight of every attempt.
+    """A batch of attempts: the points inside the path with their log weights, and the log weight of every attempt.
 
     Each decision sequence tries the same executions, and an execution belongs to one of them at max_attempts.
     """

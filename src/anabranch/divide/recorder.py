@@ -3,8 +3,8 @@
 A `Recorder` runs the program under a `PathTrace`. A latent site becomes an input of the graph; an observation and a
 factor become terms of the likelihood. When Python asks a random value for a concrete answer, the recorder first fixes
 the discrete sites that the value depends on (paper, appendix E, "splitting on discrete variables", found here by
-looking at the graph), and if that does not settle the question, keeps the answer as a guard. Which answer to follow is
-the `Oracle`'s to say.
+looking at the graph), and if that does not settle the question, keeps the answer as a guard. An
+`Oracle` says which answer to follow.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class LeavesJax(BaseException):
 
 
 class TooManySites(BaseException):
-    """The path has more sites than the bound; its arguments are name and place of the one too many. Not an
+    """The run met more than `max_sites` sites; its arguments are name and place of the last. Not an
     `Exception`: the program must not catch it."""
 
 
 class Oracle(Protocol):
-    """Says which way a recording goes."""
+    """Gives the answers that a recording follows."""
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray | None:
         """A value for the site at once, or None to leave it open."""
@@ -144,7 +144,7 @@ class Recorder(Messenger):
 
     @contextmanager
     def _not_to_be_caught(self) -> Iterator[None]:
-        """Remember what ends the run, for a program that catches everything and goes on."""
+        """Keep the exception that ends the run, for a program that catches it and goes on."""
         try:
             yield
         except BaseException as error:
@@ -202,7 +202,7 @@ class Recorder(Messenger):
             self.recording.invalid = error
 
     def _claim(self, name: str, place: str) -> None:
-        """Take an address, once in an execution, and outside every transformation."""
+        """Refuse an address that was used before, or a site inside a transformation."""
         checkpoint()
         if not self.recording.trace.is_current():
             raise errors.SiteInsideTransformation(
@@ -348,7 +348,7 @@ class Recorder(Messenger):
         return env[tracer.node][0]
 
     def _count_question(self, kind: tuple[float, int]) -> None:
-        """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
+        """Stop a loop that asks for ever without a site; one that draws is stopped by `max_sites`."""
         checkpoint()
         self._questions[kind] += 1
         if self._questions[kind] > max(kind[0] * self.program.max_sites, kind[1]):
@@ -380,7 +380,7 @@ def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, .
 
 
 def _check_taken_out(distribution: Any, name: str, place: str) -> None:
-    """A latent site under a mask has no prior left; that is an integral only over finitely many values."""
+    """Refuse a mask on the prior of a latent site, unless its values are finitely many."""
     support = distribution.support
     if not (support.is_discrete and is_finite(support)):
         raise errors.ImproperSite(

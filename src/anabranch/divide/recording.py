@@ -1,4 +1,4 @@
-"""What one run of a program did: one decision sequence, as a graph with its sites, decisions and observations."""
+"""The recording of one run of a program: its graph, sites, decisions and observations."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ _log_masses: dict[Any, np.ndarray] = {}
 
 
 class Recording:
-    """What one run of a program did: a graph, or, if it is `concrete`, with a value for everything.
+    """The recording of one run: a graph, or, if it is `concrete`, with a value for everything.
 
     In a run of the interpreter every site has its value when it is met, so that nothing is left to compute.
     """

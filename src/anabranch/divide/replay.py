@@ -1,4 +1,4 @@
-"""Run a program along known answers, and see that it does the same again."""
+"""Run a program again with the same choices, and check that it does the same."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class ReplayingOracle:
         return self.answers[self.position - 1]
 
     def _check(self, recording: Recording, question: Question) -> None:
-        """Nothing is known of the questions, only the answers."""
+        """Check the question that an answer is for, if it is known."""
 
     def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
         raise not_a_function(None, recording)
 
 
 def check_same(old: Recording, new: Recording) -> None:
-    """Two runs with the same decisions must have done the same."""
+    """Raise `NotAFunction` unless two runs with the same decisions did the same."""
     if old.differences(new):
         raise not_a_function(old, new)
 

@@ -1,5 +1,4 @@
-"""What a path says of its coordinates without evaluation: which values a discrete one can have, which of them guards
-depend on, and whether prior draws follow the density."""
+"""Facts about the sites of a path: the values of discrete ones, which of them guards read, how their prior is drawn."""
 
 from __future__ import annotations
 
@@ -120,7 +119,7 @@ def values_of(site: Site) -> list[range | None]:
     bounds = _bounds(site.support) if site.discrete else None
     if bounds is None:
         return [None] * size
-    lower, upper = (_spread(bound, site) for bound in bounds)
+    lower, upper = (_per_coordinate(bound, site) for bound in bounds)
     return [range(low, high + 1) for low, high in zip(lower, upper, strict=True)]
 
 
@@ -141,7 +140,7 @@ def _bounds(support: constraints.Constraint) -> tuple[np.ndarray, np.ndarray] | 
     return lower, upper
 
 
-def _spread(bound: np.ndarray, site: Site) -> list[int]:
+def _per_coordinate(bound: np.ndarray, site: Site) -> list[int]:
     return [int(value) for value in np.broadcast_to(bound, site.shape).reshape(-1)]
 
 

@@ -1,9 +1,8 @@
-"""What each site and the observations add to the log density of one decision sequence, as functions of the values.
+"""The log density of one decision sequence by site, as a function of the values of the sites.
 
-A density (`density.py`) is a function of a point in unconstrained coordinates, for inference within a path. Samplers
-of whole executions need its parts, at values that they have: log f_s of every site s, and Σ_o log g_o. These are
-evaluated on the host at first, and compiled once so much was computed that it pays: which of the two is a matter of
-counting alone, and not of time, so that the same seed gives the same answer.
+Samplers of whole executions need log f_s of every site s, and Σ_o log g_o. NumPy computes them at first; they are
+compiled once more was computed than it takes to compile. The counts alone decide, and not the time, so that the same
+seed gives the same answer.
 """
 
 from __future__ import annotations
