@@ -20,7 +20,6 @@ __all__ = [
     "elementwise_log_prob",
     "is_finite",
     "is_taken_out",
-    "log_prob",
     "offender",
     "private_copy",
     "show_value",
@@ -152,13 +151,6 @@ def support_holds(distribution: Any, value: Any, masked: bool = True) -> Any:
         holds = support_holds(distribution.base_dist, value, masked)
         return jnp.all(holds, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
     return True if distribution.support is None else distribution.support(value)
-
-
-def log_prob(
-    distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str, masked: bool = True
-) -> Any:
-    """log f(value), summed: a traced scalar (see `elementwise_log_prob`)."""
-    return summed(elementwise_log_prob(distribution, value, scale, check_support, name, place, masked))
 
 
 def elementwise_log_prob(

@@ -13,7 +13,14 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
-from anabranch.divide.distributions import base_support, log_prob, show_value, support_text, unwrapped
+from anabranch.divide.distributions import (
+    base_support,
+    elementwise_log_prob,
+    show_value,
+    summed,
+    support_text,
+    unwrapped,
+)
 from anabranch.divide.forms import Described, Together, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
@@ -298,7 +305,7 @@ class Recording:
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
         with self.trace.current():
-            return log_prob(site.sampled_from, value, None, True, site.name, site.where)
+            return summed(elementwise_log_prob(site.sampled_from, value, None, True, site.name, site.where))
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
         """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.

@@ -53,7 +53,8 @@ def guarded(path: Path) -> np.ndarray:
     """Which coordinates belong to sites that a guard of the path depends on; all of them where the interpreter runs."""
     out = np.full(path.dim, path.interpreted)
     for recording in path.recordings:
-        read = {number for guard in recording.once(Terms).guards for number in guard.reads}
+        terms = recording.once(Terms)
+        read = terms.reads(guard.value for guard in terms.guards)
         of_site = [[site.index in read] * int(np.prod(site.unconstrained_shape)) for site in recording.free]
         out |= np.array([flag for flags in of_site for flag in flags], bool)
     return out

@@ -37,12 +37,12 @@ class Term:
     """One summand of a log density, or a guard.
 
     Attributes:
-        kind: what it is. A site with all its mass in one point is a factor.
-        name: the address of the site, observation or factor; the words of the decision whose guard it is.
-        value: a node of the graph, or a constant: the summand, or what is asked by a guard.
-        terms: those of the same recording.
-        met: how many sites the run had met by then.
-        answer: what the value of a guard must be.
+        kind: a site that has only one value is a factor.
+        name: the address of the site, observation or factor, or the text of the decision.
+        value: the summand, or the value that a guard compares: a node of the graph, or a constant.
+        terms: all terms of the recording.
+        met: the number of sites that the run had met by then.
+        answer: the value that a guard must have.
     """
 
     kind: Kind
@@ -132,15 +132,15 @@ class Terms:
 
     def reads(self, values: Iterable[Any]) -> frozenset[int]:
         """The numbers of the free sites on which nodes of the graph depend."""
-        inputs = {**self.recording.drawn_from, **self.coordinates}
-        waiting, seen = [x for x in values if isinstance(x, Node)], set()
+        waiting, seen, sites = [x for x in values if isinstance(x, Node)], set(), set()
         while waiting:
             node = waiting.pop()
             if node not in seen:
                 seen.add(node)
                 producer = self.graph.producers[node]
                 waiting += [x for x in (producer.inputs if producer else ()) if isinstance(x, Node)]
-        return frozenset(inputs[node].index for node in seen if node in inputs and inputs[node].fixed is None)
+                sites.add(self.recording.drawn_from.get(node) or self.coordinates.get(node))
+        return frozenset(site.index for site in sites if site is not None and site.fixed is None)
 
     # Of a concrete run ------------------------------------------------------------------------------------------
 

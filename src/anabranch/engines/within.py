@@ -36,9 +36,8 @@ _POOL = 4_096
 
 def sites_within(path: Path) -> list[int]:
     """The sites of a path, by number, that can be moved without leaving it and without knowing of the others."""
-    if path.interpreted or len(path.recordings) > 1 or any(d.node is not None for d in path.recording.decisions):
-        return []
-    if not supports_are_constant(path):
+    guarded = any(decision.node is not None for decision in path.recording.decisions)
+    if guarded or len(path.recordings) > 1 or not supports_are_constant(path):
         return []
     # A value that was decided on may be impossible at most values of another site: such a path has few prior draws.
     return independent_sites(path) if len(path.prior(_POOL).points) == _POOL else []
