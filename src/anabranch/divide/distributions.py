@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
+from numpyro.distributions import biject_to, constraints
 
 from anabranch import errors
 from anabranch.divide.graph import Node
@@ -17,10 +17,13 @@ __all__ = [
     "base_support",
     "check_mask",
     "check_parameters",
+    "coordinates",
     "elementwise_log_prob",
     "is_finite",
     "is_taken_out",
+    "log_jacobian",
     "offender",
+    "placed",
     "private_copy",
     "show_value",
     "summed",
@@ -179,6 +182,22 @@ def elementwise_log_prob(
     if check_support:
         terms = jnp.where(holds, terms, -jnp.inf)
     return terms if scale is None else scale * terms
+
+
+def placed(distribution: Any, coordinates: Any) -> Any:
+    """The value at unconstrained coordinates."""
+    return biject_to(distribution.support)(coordinates)
+
+
+def log_jacobian(distribution: Any, coordinates: Any) -> Any:
+    """log |dx/du| at unconstrained coordinates u."""
+    transform = biject_to(distribution.support)
+    return jnp.sum(transform.log_abs_det_jacobian(coordinates, transform(coordinates)))
+
+
+def coordinates(distribution: Any, value: Any) -> Any:
+    """The unconstrained coordinates of a value."""
+    return biject_to(distribution.support).inv(value)
 
 
 def is_taken_out(distribution: Any) -> bool:

@@ -1,10 +1,9 @@
-"""What distributions of one form compute, on the host.
+"""Functions of distributions of one form, evaluated by NumPy.
 
-From one execution of an interpreted program to the next the parameters of a distribution change, and its form does
-not: the class, what it is made of, and the shapes and types of the parameters. What is asked of it (a log density, a
+Between executions of an interpreted program the parameters of a distribution change, and its form does not: the class,
+the distributions and transforms inside, and the shapes and types of the parameters. A function of it (a log density, a
 transform to its support, whether its parameters are valid) is therefore traced once for each form, as a function of
-the parameters, and evaluated with NumPy ever after. Only NumPyro's own distributions have a form: one of the user's may
-hold what its parameters do not show.
+the parameters. Only NumPyro's own distributions have a form: one of the user's may depend on more than its parameters.
 """
 
 from __future__ import annotations
@@ -32,12 +31,9 @@ __all__ = [
     "Form",
     "Together",
     "at",
-    "coordinates",
     "described",
     "held",
-    "log_jacobian",
     "parameters_hold",
-    "placed",
 ]
 
 _MAX_FORMS, _MAX_FOUND, _MAX_NUMBERS = 2_000, 1_000, 4_000_000
@@ -50,7 +46,7 @@ Type = tuple[tuple[int, ...], np.dtype, bool]
 
 
 class _NoForm(Exception):
-    """The distribution holds something of which nothing is known."""
+    """The distribution has a part that is not known."""
 
 
 class Form:
@@ -302,22 +298,6 @@ def _frozen(value: Any) -> Any:
 
 
 # What is asked of a distribution --------------------------------------------------------------------------------------
-
-
-def placed(distribution: Any, coordinates: Any) -> Any:
-    """The value at unconstrained coordinates."""
-    return biject_to(distribution.support)(coordinates)
-
-
-def log_jacobian(distribution: Any, coordinates: Any) -> Any:
-    """log |dx/du| at unconstrained coordinates u."""
-    transform = biject_to(distribution.support)
-    return jnp.sum(transform.log_abs_det_jacobian(coordinates, transform(coordinates)))
-
-
-def coordinates(distribution: Any, value: Any) -> Any:
-    """The unconstrained coordinates of a value."""
-    return biject_to(distribution.support).inv(value)
 
 
 def holds(distribution: Any, value: Any) -> Any:

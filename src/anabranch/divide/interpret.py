@@ -20,7 +20,7 @@ import numpy as np
 from jax.tree_util import tree_leaves, tree_map
 from numpyro.distributions import biject_to
 
-from anabranch.divide import forms
+from anabranch.divide import distributions
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.forms import Form, Together
 from anabranch.divide.graph import Node
@@ -142,7 +142,7 @@ class Interpreted:
             if site.described is None or site.discrete or not len(points):
                 continue
             form, shape = site.described.form, site.unconstrained_shape
-            function = form.function(forms.placed, (shape, np.dtype(np.float64), False))
+            function = form.function(distributions.placed, (shape, np.dtype(np.float64), False))
             if function is not None and not any(function.depends_on[1:]):
                 # A copy: NumPy may compute with another rounding where the numbers are not side by side.
                 coordinates = points[:, self.columns[site.name]].reshape(len(points), *shape).copy()
@@ -176,10 +176,10 @@ class Interpreted:
                     raise _LeftPath
                 return coordinates
             known = site.described
-            waiting = None if known is None else known.deferred(forms.log_jacobian, coordinates)
+            waiting = None if known is None else known.deferred(distributions.log_jacobian, coordinates)
             form, placed = ready.get(site.name, (None, None))
             if known is not None and form is not known.form:
-                placed = known.of(forms.placed, coordinates)
+                placed = known.of(distributions.placed, coordinates)
             if placed is None or waiting is None:
                 placed, log_jacobian = _placed(site, coordinates)
                 jacobians.append(log_jacobian)
@@ -234,7 +234,7 @@ def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Tog
     if site.discrete:
         point[columns] = site.value.known.reshape(-1)
         return
-    waiting = None if site.described is None else site.described.deferred(forms.coordinates, site.value.known)
+    waiting = None if site.described is None else site.described.deferred(distributions.coordinates, site.value.known)
     if waiting is not None:
         together.add(point, columns, *waiting)
         return

@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from anabranch.divide import forms, numpy_backend
+from anabranch.divide import distributions, numpy_backend
 from anabranch.divide.distributions import support_holds, unwrapped
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
@@ -54,12 +54,12 @@ def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, step
 
 def placed(site: Site, parameters: Sequence[np.ndarray], coordinates: np.ndarray) -> np.ndarray:
     """The values of a continuous site at these unconstrained coordinates."""
-    return _over_batch(forms.placed, site, parameters, coordinates)
+    return _over_batch(distributions.placed, site, parameters, coordinates)
 
 
 def coordinates_of(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
     """The unconstrained coordinates of a continuous site at each of its values."""
-    return _over_batch(forms.coordinates, site, parameters, values)
+    return _over_batch(distributions.coordinates, site, parameters, values)
 
 
 def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
