@@ -27,7 +27,7 @@ class Scores:
     sites: dict[tuple[str, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class Executions:
     """Executions that are at one node of the tree of decisions.
 
