@@ -15,7 +15,7 @@ from anabranch import programs
 from anabranch.divide import Path
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
-from anabranch.divide.replay import record
+from anabranch.divide.replay import rerun
 from corpus import CASES
 
 THREADS = 4
@@ -99,5 +99,5 @@ def test_validation_that_the_user_asked_for_holds_while_another_thread_records()
         other = pool.submit(ab.find_paths, slow, executions=2)
         assert running.wait(60)
         with pytest.raises(ValueError, match="scale"):
-            record(Program(wrong), [])
+            rerun(Program(wrong), [])
         assert len(other.result()) == 1
