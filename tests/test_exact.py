@@ -310,7 +310,7 @@ def test_probabilities_are_probabilities(case):
 def test_paths_are_found(case):
     division = ab.find_paths(case.program, *case.args, executions=200)
     assert len(division) >= 1
-    assert division.explored > 0
+    assert division.prior_mass_found > 0
     assert any(path.interpreted for path in division) == (case.name == "leaves_jax")
     rows = [
         {**outcome.values, **outcome.deterministics}

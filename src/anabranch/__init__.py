@@ -6,7 +6,7 @@ import anabranch.versions  # noqa: F401 - refuses a version of jax or NumPyro be
 from anabranch import engines
 from anabranch.combine import Draw, Draws, Posterior, load
 from anabranch.dcc import DCC
-from anabranch.divide import Division, Evaluation, Executions, Outcome, Path, PriorDraws, SiteInfo, find_paths
+from anabranch.divide import Division, Evaluation, Executions, NamedValues, Path, PriorDraws, SiteInfo, find_paths
 from anabranch.inference import infer
 from anabranch.language import deterministic, factor, observe, sample
 
@@ -19,7 +19,7 @@ __all__ = [
     "Draws",
     "Evaluation",
     "Executions",
-    "Outcome",
+    "NamedValues",
     "Path",
     "Posterior",
     "PriorDraws",

@@ -12,9 +12,9 @@ from anabranch.allocate import PathTable
 from anabranch.conquer.estimate import Estimate
 
 
-def path(signature, ends=1):
+def path(signature, sequences=1):
     return SimpleNamespace(
-        signature=signature, ends=[None] * ends, dim=1, discrete=np.zeros(1, bool), has_gradient=True
+        signature=signature, recordings=[None] * sequences, dim=1, discrete=np.zeros(1, bool), has_gradient=True
     )
 
 
@@ -51,7 +51,7 @@ def test_a_path_of_another_form_starts_again_under_its_number():
     table.update(division(a, path("b")))
     record = table.records["a"]
     record.estimate, record.parent, record.target.evaluations = known(-1.0), 0.4, 70
-    a.ends.append(None)
+    a.recordings.append(None)
     table.update(division(a, path("b")))
     again = table.records["a"]
     assert again is not record

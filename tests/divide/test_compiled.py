@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.divide.compiled import LARGEST_BLOCK, NUMBERS_PER_BLOCK, SMALLEST_BLOCK, numbers_per_point
+from anabranch.divide.compiled import MAX_BLOCK, MIN_BLOCK, NUMBERS_PER_BLOCK, numbers_per_point
 from anabranch.divide.packing import Pack, plan
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
@@ -48,7 +48,7 @@ def test_a_path_is_compiled_once_whatever_the_number_of_points():
 
 def test_the_more_a_point_takes_the_smaller_is_a_block():
     blocks = {K: mixture_path(K)._backend.block for K in (1, 10, 20, 90)}
-    assert blocks == {1: LARGEST_BLOCK, 10: 256, 20: 128, 90: SMALLEST_BLOCK}
+    assert blocks == {1: MAX_BLOCK, 10: 256, 20: 128, 90: MIN_BLOCK}
     densities = mixture_path(20)._backend.densities
     assert NUMBERS_PER_BLOCK / 2 < blocks[20] * numbers_per_point(densities) <= NUMBERS_PER_BLOCK
 
@@ -103,10 +103,10 @@ def test_two_decision_sequences_are_one_density_without_nan():
 @pytest.mark.parametrize("K", [4, 12, 40])
 def test_means_drawn_one_by_one_are_packed(K):
     density = mixture_path(K)._backend.densities[0]
-    packed = plan(density.graph, density.steps)
-    assert len(packed) < 50 < 6 * K + 40 < len(density.steps) + 40
+    packed = plan(density.graph, density.evaluator.steps)
+    assert len(packed) < 50 < 6 * K + 40 < len(density.evaluator.steps) + 40
     lanes = sum(len(step.equations) if isinstance(step, Pack) else 1 for step in packed)
-    assert lanes == len(density.steps)
+    assert lanes == len(density.evaluator.steps)
 
 
 @pytest.mark.parametrize("K", [2, 3, 9])

@@ -34,14 +34,14 @@ def test_number_of_paths(case):
     division, _ = explored(case.name)
     assert case.paths is None or len(division) == case.paths
     assert not any(path.interpreted for path in division)
-    assert 0.8 < division.explored < 1 + 1e-9
-    assert division.remainder == 0
+    assert 0.8 < division.prior_mass_found < 1 + 1e-9
+    assert division.prior_mass_truncated == 0
 
 
 @EACH
 def test_python_runs_once_per_decision_sequence(case):
     division, _ = explored(case.name)
-    assert division.python_runs == sum(len(path.ends) for path in division)
+    assert division.python_runs == sum(len(path.recordings) for path in division)
 
 
 @EACH

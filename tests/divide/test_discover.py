@@ -84,7 +84,7 @@ def test_neighbouring_partitions_of_a_restaurant_are_reached():
     division = ab.find_paths(restaurant, executions=1)
     explore(division, np.random.default_rng(1), rounds=5, how=neighbours, n=1)
     assert len(division) == 52
-    assert division.explored == pytest.approx(1.0)
+    assert division.prior_mass_found == pytest.approx(1.0)
 
 
 def tables(path):
@@ -171,7 +171,7 @@ def test_what_fits_is_kept_and_what_does_not_is_drawn_again():
     old = path.values(points := points_of(path, 30))
     n = path.sites[0].value
     others = kept = 0
-    for executions in neighbours(division, path, points, np.random.default_rng(0), most=30).arrivals:
+    for executions in neighbours(division, path, points, np.random.default_rng(0), max_changes=30).arrivals:
         values = executions.values()
         m = values["n"][0]
         assert m != n
@@ -255,7 +255,7 @@ def test_neighbours_take_every_value_of_a_small_support_and_the_near_ones_of_a_l
     }  # fmt: skip
     assert found.counts == dict.fromkeys(division.by_signature.keys() - {path.signature}, 1)
     known = set(division.by_signature)
-    few = neighbours(division, path, np.zeros((0, 0)), np.random.default_rng(0), most=7)
+    few = neighbours(division, path, np.zeros((0, 0)), np.random.default_rng(0), max_changes=7)
     assert sum(few.counts.values()) == 7
     assert set(division.by_signature) == known
 
@@ -344,8 +344,8 @@ def test_rows_without_finite_coordinates_are_left_out_of_known_points():
 def test_settings_are_checked():
     division = ab.find_paths(geometric, executions=2)
     path = division.paths[0]
-    with pytest.raises(ValueError, match="most must be a whole number, at least 1"):
-        neighbours(division, path, points_of(path), np.random.default_rng(0), most=0)
+    with pytest.raises(ValueError, match="max_changes must be a whole number, at least 1"):
+        neighbours(division, path, points_of(path), np.random.default_rng(0), max_changes=0)
 
 
 # The parts ------------------------------------------------------------------------------------------------------------

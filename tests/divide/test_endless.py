@@ -91,7 +91,7 @@ def test_some_executions_that_end_are_enough():
 
     division = ab.find_paths(program, max_sites=20)
     assert len(division) == 1
-    assert division.remainder == pytest.approx(0.5)
+    assert division.prior_mass_truncated == pytest.approx(0.5)
 
 
 def asks_for_ever():

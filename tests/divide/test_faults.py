@@ -456,9 +456,9 @@ def test_too_many_sites_where_the_program_catches_exceptions():
         observe("y", dist.Normal(total, 1.0), 0.5)
 
     division = run(program, max_sites=3)
-    assert division.remainder > 0.1
+    assert division.prior_mass_truncated > 0.1
     assert all(len(path.sites) <= 3 for path in division)
-    assert division.explored + division.remainder <= 1 + 1e-9
+    assert division.prior_mass_found + division.prior_mass_truncated <= 1 + 1e-9
     agrees_with_numpyro(division)
 
 
@@ -1119,8 +1119,8 @@ def test_program_that_never_ends_if_it_goes_one_way():
     with within(20):
         division = ab.find_paths(program, executions=50, max_sites=40)
     assert len(division) == 1
-    assert division.remainder == pytest.approx(0.75)
-    assert division.explored == 0.25
+    assert division.prior_mass_truncated == pytest.approx(0.75)
+    assert division.prior_mass_found == 0.25
     assert "40 sites" in repr(division)
     assert "not followed" in division.tree()
     assert {group.path for group in division.explore(50, seed=1)} == {None, division.paths[0]}
@@ -1134,9 +1134,9 @@ def test_walk_that_drifts_away():
             n += 1
 
     division = ab.find_paths(program, executions=300, max_sites=25)
-    assert 0.1 < division.remainder < 0.9
-    assert 0.1 < division.explored < 0.9
-    assert division.explored + division.remainder <= 1 + 1e-9
+    assert 0.1 < division.prior_mass_truncated < 0.9
+    assert 0.1 < division.prior_mass_found < 0.9
+    assert division.prior_mass_found + division.prior_mass_truncated <= 1 + 1e-9
     assert max(len(path.sites) for path in division) <= 25
 
 
@@ -1148,8 +1148,8 @@ def test_sites_up_to_the_bound_are_followed():
 
     division = ab.find_paths(program, executions=2000, max_sites=4)
     assert sorted(len(path.sites) for path in division) == [1, 2, 3, 4]
-    assert division.explored == pytest.approx(15 / 16)
-    assert division.remainder == pytest.approx(1 / 16)
+    assert division.prior_mass_found == pytest.approx(15 / 16)
+    assert division.prior_mass_truncated == pytest.approx(1 / 16)
 
 
 def test_walk_that_never_ends_in_the_interpreter():
@@ -1161,8 +1161,8 @@ def test_walk_that_never_ends_in_the_interpreter():
 
     with within(20):
         division = ab.find_paths(program, executions=60, max_sites=3)
-    assert division.remainder > 0
-    assert division.explored + division.remainder <= 1 + 1e-9
+    assert division.prior_mass_truncated > 0
+    assert division.prior_mass_found + division.prior_mass_truncated <= 1 + 1e-9
 
 
 def endless_about_a_real():
@@ -1393,7 +1393,7 @@ def test_only_one_part_of_a_program_leaves_jax():
 
     division = run(program)
     assert sorted(path.interpreted for path in division) == [False, True]
-    assert division.explored == pytest.approx(1.0)
+    assert division.prior_mass_found == pytest.approx(1.0)
     agrees_with_numpyro(division)
 
 

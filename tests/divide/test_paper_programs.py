@@ -50,7 +50,7 @@ def induction():
 def test_function_induction_has_exactly_26_paths(induction):
     division = induction
     assert len(division) == 26
-    assert division.explored == pytest.approx(1.0, abs=1e-12)
+    assert division.prior_mass_found == pytest.approx(1.0, abs=1e-12)
     assert division.python_runs == 26
     before = len(division)
     division.explore(20_000, seed=1)
@@ -83,7 +83,7 @@ def test_the_mixture_finds_every_number_of_clusters_that_its_prior_draws_contain
     for extra, path in paths.items():
         assert path.prior_probability == pytest.approx(poisson.pmf(extra, rate), rel=1e-10)
         assert path.description == f"extra = {extra}"
-    assert division.explored == pytest.approx(sum(poisson.pmf(extra, rate) for extra in met), rel=1e-10)
+    assert division.prior_mass_found == pytest.approx(sum(poisson.pmf(extra, rate) for extra in met), rel=1e-10)
 
 
 def test_the_mixture_density_is_the_one_written_by_hand():

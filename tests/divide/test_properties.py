@@ -154,7 +154,7 @@ def test_python_runs_once_per_decision_sequence(program):
     division = ab.find_paths(program, executions=200)
     executions = division.explore(100, seed=1)
     runs = division.python_runs
-    assert runs == sum(len(path.ends) for path in division)
+    assert runs == sum(len(path.recordings) for path in division)
     for group in executions:
         again = division.route(group.values())
         assert {each.path for each in again} == {group.path}
@@ -169,8 +169,8 @@ def test_python_runs_once_per_decision_sequence(program):
 def test_explored_is_the_sum_over_paths(program):
     division = ab.find_paths(program, executions=5)
     for seed in range(1, 12):
-        assert division.explored == pytest.approx(sum(path.prior_probability for path in division), rel=1e-12)
-        assert 0 < division.explored < 1 + 1e-9
+        assert division.prior_mass_found == pytest.approx(sum(path.prior_probability for path in division), rel=1e-12)
+        assert 0 < division.prior_mass_found < 1 + 1e-9
         division.explore(20, seed)
 
 
@@ -178,7 +178,7 @@ def test_explored_is_the_sum_over_paths(program):
 @given(programs(finite=True))
 def test_everything_is_explored_of_a_finite_program(program):
     division = ab.find_paths(program, executions=20_000)
-    assert division.explored == pytest.approx(1.0, abs=1e-9)
+    assert division.prior_mass_found == pytest.approx(1.0, abs=1e-9)
     for path in division:
         draws = path.prior(10)
         assert draws.log_probability == pytest.approx(np.log(path.prior_probability), abs=1e-9)
@@ -221,14 +221,14 @@ def test_prior_draws_say_the_same_probability(program):
 def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
     """Draws within a path take its decision sequences as often as executions from the prior do."""
     division = ab.find_paths(program, executions=3000)
-    several = [path for path in division.paths if len(path.ends) > 1]
+    several = [path for path in division.paths if len(path.recordings) > 1]
     assume(several)
     for path in several[:2]:
         draws = path.prior(1000, seed=3)
         weights = np.exp(draws.log_weights)
-        for fork in path._forks:
-            share = np.exp(fork.log_probability() - path.log_prior_probability)
-            lone = rebuild(path.program, [[decision.answer for decision in fork.end.decisions]])
+        for leaf in path._leaves:
+            share = np.exp(leaf.log_probability() - path.log_prior_probability)
+            lone = rebuild(path.program, [leaf.recording.choices])
             holds = lone.evaluate(lone.points(path.values(draws.points)), compile=False).guard
             error = np.sqrt(share * (1 - share) / len(weights))
             assert (weights * holds).sum() / weights.sum() == pytest.approx(share, abs=6 * error + 0.02)
@@ -312,7 +312,7 @@ def test_pickled_interpreted_path_is_the_same(program):
 @given(programs())
 def test_path_from_its_answers_alone(program):
     for path in ab.find_paths(program, executions=100).paths[:3]:
-        answers = [[decision.answer for decision in end.decisions] for end in path.ends]
+        answers = path.choices
         again = rebuild(path.program, answers)
         assert again.signature == path.signature
         assert again.decisions == path.decisions

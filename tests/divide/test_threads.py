@@ -23,7 +23,7 @@ from anabranch.divide.dispatch import Jitted, one_call
 from anabranch.divide.internals import inside
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
-from anabranch.divide.replay import record
+from anabranch.divide.replay import rerun
 from corpus import CASES
 
 THREADS = 4
@@ -59,10 +59,10 @@ def test_recordings_wait_for_each_other():
     def other():
         running.wait(60)
         begun.set()
-        return record(Program(second), [])
+        return rerun(Program(second), [])
 
     with ThreadPoolExecutor(2) as pool:
-        one, two = pool.submit(record, Program(first), []), pool.submit(other)
+        one, two = pool.submit(rerun, Program(first), []), pool.submit(other)
     assert [site.name for site in one.result().sites] == ["a", "b"]
     assert [site.name for site in two.result().sites] == ["c"]
     assert one.result().result is False
@@ -84,7 +84,7 @@ def test_validation_that_the_user_asked_for_holds_while_another_thread_records()
         other = pool.submit(ab.find_paths, slow, executions=2)
         assert running.wait(60)
         with pytest.raises(ValueError, match="scale"):
-            record(Program(wrong), [])
+            rerun(Program(wrong), [])
         assert len(other.result()) == 1
 
 
@@ -160,7 +160,7 @@ def _uses_of_jax(name):
         "compiled": lambda: path.evaluate(points),
         "NumPy backend": lambda: path.evaluate(points, compile=False),
         "sampler": lambda: path.prior(2, seed=0),
-        "recorder": lambda: record(Program(with_keys), []),
+        "recorder": lambda: rerun(Program(with_keys), []),
         "inside": use_inside,
     }[name]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import anabranch as ab
@@ -19,17 +18,18 @@ def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) ->
     for executions in division.explore(40, seed=3):
         if executions.path is None:
             continue
-        host = executions.scores()
+        host, values = executions.scores(), executions.values()
+        scorer = executions.recording.once(trace_density.Scorer)
         with monkeypatch.context() as context:
             context.setattr(trace_density, "_STEPS", 0)
-            compiled = executions.scores()
-        assert compiled.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)
-        for key, (values, log_probs) in host.sites.items():
-            assert np.array_equal(compiled.sites[key][0], values)
-            assert compiled.sites[key][1] == pytest.approx(log_probs, rel=1e-10)
-        points = executions.path.coordinates(executions.values())
+            log_probs, log_likelihood = scorer(values, len(executions.members))
+        assert ("_compiled" in vars(scorer)) == bool(executions.recording.free)
+        assert log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)
+        for (_, by_numpy), column in zip(host.sites.values(), log_probs.T, strict=True):
+            assert column == pytest.approx(by_numpy, rel=1e-10)
+        points = executions.path.coordinates(values)
         density = executions.path.evaluate(points, compile=False)
-        prior = sum(log_probs for _, log_probs in host.sites.values())
+        prior = sum(by_numpy for _, by_numpy in host.sites.values())
         assert density.log_prior - density.log_jacobian == pytest.approx(prior, rel=1e-9, abs=1e-9)
         assert density.log_likelihood == pytest.approx(host.log_likelihood, rel=1e-9, abs=1e-9)
 
@@ -38,9 +38,9 @@ def test_it_is_compiled_after_so_many_steps() -> None:
     case = named("figure_two")
     division = ab.find_paths(case.program, *case.args, executions=50)
     [one, *_] = division.explore(10, seed=1)
-    scorer = trace_density.Scorer(one.arrival.recording)
+    scorer = trace_density.Scorer(one.recording)
     while not scorer.steps > trace_density._STEPS:
         assert "_compiled" not in vars(scorer)
         scorer(one.values(), len(one.members))
     assert "_compiled" in vars(scorer)
-    assert scorer.steps < trace_density._STEPS + len(scorer._steps) + 1
+    assert scorer.steps < trace_density._STEPS + len(scorer._evaluator.steps) + 1

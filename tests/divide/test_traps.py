@@ -186,7 +186,7 @@ def test_executions_one_at_a_time():
     division = ab.find_paths(chance, executions=1)
     for seed in range(1, 100):
         division.explore(1, seed=seed)
-    assert division.explored == pytest.approx(1.0)
+    assert division.prior_mass_found == pytest.approx(1.0)
 
 
 def test_values_that_were_given_say_nothing_of_the_prior():
@@ -227,12 +227,12 @@ def test_the_next_executions_are_not_those_of_the_next_seed():
     def drawn(seed):
         division = ab.find_paths(program, executions=100, seed=seed)
         groups = [*division.explore(100), *division.explore(100)]
-        return np.concatenate([group.arrival.values()["x"] for group in groups])
+        return np.concatenate([group.values()["x"] for group in groups])
 
     assert not np.isin(drawn(0), drawn(1)).any()
     division = ab.find_paths(program, executions=100, seed=1)
     [group] = division.explore(100, seed=1)
-    assert not np.isin(group.arrival.values()["x"], drawn(0)).any()
+    assert not np.isin(group.values()["x"], drawn(0)).any()
 
 
 def test_the_same_executions_again_explore_nothing():
@@ -241,11 +241,11 @@ def test_the_same_executions_again_explore_nothing():
         ab.sample(f"y{n}", dist.Normal(0.0, 1.0))
 
     division = ab.find_paths(program, executions=200, seed=3)
-    before = division.explored
+    before = division.prior_mass_found
     division.explore(200, seed=3)
-    assert division.explored == before
+    assert division.prior_mass_found == before
     division.explore(200)
-    assert before < division.explored < 1
+    assert before < division.prior_mass_found < 1
 
 
 # Small print of numbers

@@ -9,50 +9,50 @@ from scipy import stats
 import anabranch as ab
 from anabranch import programs
 from anabranch.divide.decision_node import DecisionNode
-from anabranch.divide.show import Ending, draw_tree
+from anabranch.divide.show import Leaf, draw_tree
 from helpers import interpreted
 
 
-def fork_with(counts, question=(None, 7)):
-    """A fork that so many executions left by each answer."""
-    fork = DecisionNode(question=question, visits=sum(counts.values()))
+def node_with(counts, question=(None, 7)):
+    """A node that so many executions left by each answer."""
+    node = DecisionNode(question=question, visits=sum(counts.values()))
     for answer, count in counts.items():
         value = np.asarray(answer)
-        fork.child(value.tobytes(), value).visits = count
-    return fork
+        node.child(value.tobytes(), value).visits = count
+    return node
 
 
 def key(answer):
     return np.asarray(answer).tobytes()
 
 
-# Probabilities at a fork
+# Probabilities at a node
 
 
 def test_yes_and_no_both_met():
-    fork = fork_with({True: 30, False: 10})
-    assert np.exp(fork.log_probability_of(key(True))) == pytest.approx(0.75)
-    assert np.exp(fork.log_probability_of(key(False))) == pytest.approx(0.25)
+    node = node_with({True: 30, False: 10})
+    assert np.exp(node.log_probability_of(key(True))) == pytest.approx(0.75)
+    assert np.exp(node.log_probability_of(key(False))) == pytest.approx(0.25)
 
 
 def test_ends_met_once_leave_a_share_for_those_never_met():
-    root = ended(fork_with({0: 50, 1: 48, 2: 1, 3: 1}))
+    root = ended(node_with({0: 50, 1: 48, 2: 1, 3: 1}))
     assert root.unmet() == pytest.approx(2 / 101)
-    probabilities = [np.exp(end.log_probability()) for end in root.leaves()]
+    probabilities = [np.exp(end.log_probability()) for end in root.childless()]
     assert probabilities == pytest.approx([p * (1 - 2 / 101) for p in (0.5, 0.48, 0.01, 0.01)])
 
 
 def test_ends_all_met_often_leave_nothing():
-    root = ended(fork_with({0: 50, 1: 25, 2: 25}))
+    root = ended(node_with({0: 50, 1: 25, 2: 25}))
     assert root.unmet() == 0.0
-    assert sum(np.exp(end.log_probability()) for end in root.leaves()) == pytest.approx(1.0)
+    assert sum(np.exp(end.log_probability()) for end in root.childless()) == pytest.approx(1.0)
 
 
 def test_ends_whose_probability_is_known_are_not_counted_as_met_once():
-    root = ended(fork_with({0: 99, 1: 1}, question=(0, None)))
+    root = ended(node_with({0: 99, 1: 1}, question=(0, None)))
     root.shares = {key(0): (np.log(0.7), 1), key(1): (np.log(0.3), 1)}
     assert root.unmet() == 0.0
-    assert [np.exp(end.log_probability()) for end in root.leaves()] == pytest.approx([0.7, 0.3])
+    assert [np.exp(end.log_probability()) for end in root.childless()] == pytest.approx([0.7, 0.3])
 
 
 def test_many_guards_that_never_fail_cost_nothing():
@@ -62,27 +62,27 @@ def test_many_guards_that_never_fail_cost_nothing():
                 break
 
     division = ab.find_paths(program, executions=20)
-    assert division.explored == 1.0
+    assert division.prior_mass_found == 1.0
 
 
 def ended(root):
-    for fork in root.children.values():
-        fork.remainder = True
+    for node in root.children.values():
+        node.truncated = True
     return root
 
 
 def test_a_known_share_goes_before_a_count():
-    fork = fork_with({0: 60, 1: 40}, question=(0, None))
-    fork.shares[key(0)] = (np.log(2.5), 5)
-    assert np.exp(fork.log_probability_of(key(0))) == pytest.approx(0.5)
+    node = node_with({0: 60, 1: 40}, question=(0, None))
+    node.shares[key(0)] = (np.log(2.5), 5)
+    assert np.exp(node.log_probability_of(key(0))) == pytest.approx(0.5)
 
 
 def test_nothing_is_known_without_visits():
-    assert fork_with({True: 0}).log_probability_of(key(True)) == -np.inf
+    assert node_with({True: 0}).log_probability_of(key(True)) == -np.inf
 
 
 def test_probability_along_the_way():
-    root = fork_with({True: 30, False: 10})
+    root = node_with({True: 30, False: 10})
     there = root.children[key(True)]
     there.question = (None, 9)
     end = there.child(key(False), np.asarray(False))
@@ -92,13 +92,13 @@ def test_probability_along_the_way():
     assert end.way() == [there, end]
     assert np.exp(end.log_probability()) == pytest.approx(0.75 * 0.5)
     assert root.log_probability() == 0.0
-    assert set(root.leaves()) == {end, other, root.children[key(False)]}
+    assert set(root.childless()) == {end, other, root.children[key(False)]}
 
 
-def test_forks_are_told_apart_by_their_keys():
-    root = fork_with({True: 1, False: 1})
+def test_nodes_are_told_apart_by_their_keys():
+    root = node_with({True: 1, False: 1})
     keys = {child.key for child in root.children.values()}
-    again = {child.key for child in fork_with({True: 5, False: 2}).children.values()}
+    again = {child.key for child in node_with({True: 5, False: 2}).children.values()}
     assert len(keys) == 2
     assert keys == again
 
@@ -127,7 +127,7 @@ def test_a_discrete_site_with_random_parameters_is_an_average():
             ab.sample("x", dist.Normal(0.0, 1.0))
 
     division = ab.find_paths(program, executions=4000)
-    assert division.explored == pytest.approx(1.0, abs=1e-12)
+    assert division.prior_mass_found == pytest.approx(1.0, abs=1e-12)
     assert probabilities(division)["heads = 1"] == pytest.approx(2 / 3, abs=0.02)
 
 
@@ -143,7 +143,7 @@ def test_the_whole_of_a_site_whose_answers_come_one_after_another():
         division = ab.find_paths(program, executions=2, seed=100 + first)
         for seed in range(20):
             division.explore(2, seed)
-            assert division.explored < 1 + 1e-9
+            assert division.prior_mass_found < 1 + 1e-9
 
 
 def test_a_site_that_an_earlier_guard_tells_of():
@@ -205,8 +205,8 @@ def test_the_remainder_is_what_is_beyond_the_bound():
 
     division = ab.find_paths(geometric, executions=500, max_sites=4)
     assert len(division) == 4
-    assert division.explored == pytest.approx(1 - 0.5**4)
-    assert division.remainder == pytest.approx(0.5**4)
+    assert division.prior_mass_found == pytest.approx(1 - 0.5**4)
+    assert division.prior_mass_truncated == pytest.approx(0.5**4)
     groups = division.explore(100, seed=1)
     assert [group.members.size for group in groups if group.path is None] != []
     assert sum(len(group.members) for group in groups) == 100
@@ -239,7 +239,7 @@ def test_the_interpreter_explores():
     assert len(np.unique(starts)) == 60
     assert np.sort(np.concatenate([group.members for group in groups])).tolist() == list(range(60))
     assert len(division) > 3
-    assert 0.5 < division.explored < 1 + 1e-9
+    assert 0.5 < division.prior_mass_found < 1 + 1e-9
     assert division.python_runs == 60
 
 
@@ -257,7 +257,7 @@ def test_prior_draws_of_a_path_with_several_sequences():
             ab.sample("z", dist.Normal(0.0, 1.0))
         ab.observe("y", dist.Normal(y, 1.0), 0.0)
 
-    path = next(path for path in ab.find_paths(program) if len(path.ends) == 2)
+    path = next(path for path in ab.find_paths(program) if len(path.recordings) == 2)
     x = path.values(path.prior(4000, seed=1).points)["x"]
     assert len(x) == 4000
     assert (x < 0.25).mean() == pytest.approx(0.5, abs=5 * np.sqrt(0.25 / 4000))
@@ -378,7 +378,7 @@ def test_drawing_of_a_few_of_many():
 
 
 def test_drawing_keeps_answers_apart_that_read_the_same():
-    endings = [Ending(((key, "[0, ..., 1]"),), "1 dimension", 0.5) for key in (1, 2)]
+    endings = [Leaf(((key, "[0, ..., 1]"),), "1 dimension", 0.5) for key in (1, 2)]
     assert len(draw_tree("model", endings, limit=5).splitlines()) == 3
 
 
@@ -388,11 +388,11 @@ def test_drawing_needs_something_to_draw():
 
 
 def ending(*decisions, label, probability):
-    return Ending(tuple((text, text) for text in decisions), label, probability)
+    return Leaf(tuple((text, text) for text in decisions), label, probability)
 
 
 def test_drawing_of_one_path():
-    assert draw_tree("model", [Ending((), "1 dimension", 1.0)], limit=5) == "model: 1 dimension"
+    assert draw_tree("model", [Leaf((), "1 dimension", 1.0)], limit=5) == "model: 1 dimension"
 
 
 def test_drawing_of_a_division():
@@ -404,7 +404,7 @@ def test_drawing_of_a_division():
         ab.observe("heads", dist.Bernoulli(bias), 1)
 
     assert ab.find_paths(coin).tree().splitlines() == [
-        "coin: 2 paths, 1 of the prior explored",
+        "coin: 2 paths, 100 % of the prior mass found",
         "├─ fair = 1  [0.6]  0 dimensions",
         "└─ fair = 0  [0.4]  1 dimension",
     ]
@@ -414,7 +414,7 @@ def test_drawing_of_a_division_without_decisions():
     def one():
         ab.sample("x", dist.Normal(0.0, 1.0))
 
-    assert ab.find_paths(one, executions=5).tree() == "one: 1 path, 1 of the prior explored: 1 dimension"
+    assert ab.find_paths(one, executions=5).tree() == "one: 1 path, 100 % of the prior mass found: 1 dimension"
 
 
 def test_drawing_shows_the_remainder():
@@ -424,7 +424,7 @@ def test_drawing_shows_the_remainder():
             n += 1
 
     lines = ab.find_paths(geometric, executions=100, max_sites=2).tree().splitlines()
-    assert lines[0] == "geometric: 2 paths, 0.75 of the prior explored, 0.25 beyond 2 sites"
+    assert lines[0] == "geometric: 2 paths, 75 % of the prior mass found, 25 % truncated at 2 sites"
     assert any("more than 2 sites  [0.25]  not followed" in line for line in lines)
 
 

@@ -32,7 +32,7 @@ def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, execu
     """Divide, count the paths, and compare the density of some executions of each with NumPyro's."""
     division = ab.find_paths(program, *args, executions=executions)
     assert len(division) == paths
-    assert division.explored <= 1 + 1e-9
+    assert division.prior_mass_found <= 1 + 1e-9
     for path in division:
         assert path.interpreted == interpreted
         assert {site.name for site in path.sites if site.discrete and site.value is None} == set(latent)
@@ -374,7 +374,7 @@ def of_real(function):
 @pytest.mark.parametrize("label", ASKS_A_REAL | COMPUTES_WITH_A_REAL)
 def test_real(label):
     division = verify(of_real((ASKS_A_REAL | COMPUTES_WITH_A_REAL)[label]), 1, executions=50)
-    assert len(division.paths[0].ends) == 1 or label in ASKS_A_REAL
+    assert len(division.paths[0].recordings) == 1 or label in ASKS_A_REAL
 
 
 # A vector -----------------------------------------------------------------------------------------------------------

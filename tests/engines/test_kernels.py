@@ -181,7 +181,7 @@ def test_the_tests_would_notice_a_wrong_ratio(broken: str, monkeypatch: pytest.M
         return
     correct = single_site._log_ratio
 
-    def wrong(state: Traces, new: Traces, proposal: single_site.Proposal) -> tuple[np.ndarray, np.ndarray]:
+    def wrong(state: Traces, new: Traces, proposal: single_site.SiteProposal) -> tuple[np.ndarray, np.ndarray]:
         ratio, refused = correct(state, new, proposal)
         if broken == "number of sites":
             return ratio - np.log(state.sites) + np.log(np.maximum(new.sites, 1)), refused

@@ -41,8 +41,8 @@ def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
         assert solution.path.description in text
     assert "The example ended." in text
     assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0." in text
-    explored = Posterior(posterior.program, posterior.solutions, solved.run(prior_mass_found=0.99))
-    assert "seed 0; 99 % of the prior mass found." in repr(explored)
+    found = Posterior(posterior.program, posterior.solutions, solved.run(prior_mass_found=0.99))
+    assert "seed 0; 99 % of the prior mass found." in repr(found)
     assert "exact" in text
     assert "Warnings" not in text
 

@@ -155,10 +155,10 @@ class PathTable:
             self.written_off += self.records.pop(gone).target.evaluations
         for signature, path in division.by_signature.items():
             old = self.records.get(signature)
-            if old is not None and old.path is path and old.sequences == len(path.ends):
+            if old is not None and old.path is path and old.sequences == len(path.recordings):
                 continue
             target = PathTarget(path, found.get(signature, [])[: self.max_groups])
-            new = PathRecord(self.numbered if old is None else old.number, path, len(path.ends), target)
+            new = PathRecord(self.numbered if old is None else old.number, path, len(path.recordings), target)
             if old is None:
                 self.numbered += 1
             else:

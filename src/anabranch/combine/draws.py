@@ -16,103 +16,52 @@ from jax.tree_util import tree_map
 from anabranch import errors, settings
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
-from anabranch.divide import Path
+from anabranch.divide import NamedValues, Path
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from anabranch.combine.observed import ByName
-
 __all__ = [
-    "Draw", "Draws", "Picked", "Rows", "by_observation", "checked_number", "drawn_at", "draws_of", "gathered",
-    "named_rows", "pick", "with_draws",
+    "Draw", "Draws", "Picked", "by_observation", "checked_number", "drawn_at", "draws_of", "gathered", "pick",
+    "with_draws",
 ]  # fmt: skip
-
-
-# Executions of one path by name ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Executions of one path by one decision sequence: those of the points numbered `index`.
-
-    `values` holds sites and deterministics by name, `result` what the program returns; `varies` and `result_varies`
-    say, in the same form, what has an axis for the points and what all of them share.
-    """
-
-    path: str
-    index: np.ndarray
-    values: dict[str, Any]
-    varies: dict[str, Any]
-    result: Any
-    result_varies: Any
-
-    def draw(self, row: int) -> Draw:
-        """One of the executions."""
-        return Draw(self, row)
-
-
-def named_rows(path: Path, points: np.ndarray) -> list[Rows]:
-    """The executions at these points, one `Rows` for each decision sequence that some of them take."""
-    out = []
-    for outcome in path.outcomes(points):
-        values, result = {**outcome.values, **outcome.deterministics}, outcome.result
-        varies, result_varies = _varies(path, points[outcome.index], (values, result))
-        out.append(Rows(path.description, outcome.index, values, varies, result, result_varies))
-    return out
-
-
-def _varies(path: Path, points: np.ndarray, trees: Any) -> Any:
-    """What has an axis for the points. The shape alone does not say: a constant may have as many entries as points."""
-    if path.interpreted:
-        return tree_map(lambda leaf: isinstance(leaf, np.ndarray), trees)
-    # At another number of points, what has the axis has another shape.
-    other = path.outcomes(np.repeat(points[:1], 2 if len(points) == 1 else 1, axis=0))[0]
-    return tree_map(
-        lambda leaf, twin: isinstance(leaf, np.ndarray) and np.shape(leaf) != np.shape(twin),
-        trees,
-        ({**other.values, **other.deterministics}, other.result),
-    )
 
 
 class Draw(Mapping[str, Any]):
     """One execution of the program: its sites and deterministics by name, `path`, and `result`, what it returned."""
 
-    __slots__ = ("_row", "_rows")
+    __slots__ = ("_named", "_row", "path")
 
-    def __init__(self, rows: Rows, row: int) -> None:
-        self._rows, self._row = rows, row
-
-    @property
-    def path(self) -> str:
-        """The description of the path."""
-        return self._rows.path
+    def __init__(self, path: str, named: NamedValues, row: int) -> None:
+        self.path, self._named, self._row = path, named, row
 
     @property
     def result(self) -> Any:
         """What the program returned."""
-        return self._at(self._rows.result, self._rows.result_varies)
+        return self._at(self._named.result, self._named.varies[1])
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._rows.values:
+        if name in self._named.deterministics:
+            return self._at(self._named.deterministics[name], self._named.varies[0][name])
+        if name not in self._named.values:
             error = errors.UnknownName(
                 f"this draw, of the path ({self.path}), has no {name!r}", remedy=f"It has: {', '.join(self)}"
             )
             error.name = name
             raise error
-        return self._at(self._rows.values[name], self._rows.varies[name])
+        return self._named.values[name][self._row]
 
     def _at(self, tree: Any, varies: Any) -> Any:
         return tree_map(lambda leaf, varying: leaf[self._row] if varying else leaf, tree, varies)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows.values
+        return name in self._named.values or name in self._named.deterministics
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows.values)
+        return iter({**self._named.values, **self._named.deterministics})
 
     def __len__(self) -> int:
-        return len(self._rows.values)
+        return len({**self._named.values, **self._named.deterministics})
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={np.array2string(np.asarray(self[name]), precision=4)}" for name in self)
@@ -121,9 +70,9 @@ class Draw(Mapping[str, Any]):
 
 def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
     """The execution at each point, with the number of the point."""
-    for rows in named_rows(path, points):
-        for row, i in enumerate(rows.index):
-            yield int(i), rows.draw(row)
+    for named in path.outcomes(points):
+        for row, i in enumerate(named.index):
+            yield int(i), Draw(path.description, named, row)
 
 
 # Resampling -----------------------------------------------------------------------------------------------------------
@@ -167,7 +116,7 @@ def draws_of(picked: Sequence[Picked], n: int) -> Draws:
 
 
 def by_observation(
-    picked: Sequence[Picked], n: int, compute: Callable[[Path, np.ndarray], list[ByName]]
+    picked: Sequence[Picked], n: int, compute: Callable[[Path, np.ndarray], list[NamedValues]]
 ) -> dict[str, Any]:
     """An array for each observation with the value of `compute` at n picked points, as `gathered` joins them."""
     out: dict[str, list[Any]] = {}

@@ -1,156 +1,71 @@
-"""The observations of a path: their log densities at points, and replicates of them.
-
-The parameters of every observation are nodes of the recorded graph, so both are evaluated for many points at once, on
-the host, without running the program again. A path that is interpreted runs it once for each point.
-"""
+"""The observations of a path: their log densities at points, and replicates of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax.tree_util import tree_flatten, tree_unflatten
-from numpyro.distributions.distribution import Unit
+from jax.tree_util import tree_flatten, tree_leaves, tree_unflatten
 
-from anabranch.divide import (
-    Density,
-    Execution,
-    Node,
-    Observation,
-    Path,
-    Recording,
-    as_input,
-    draw,
-    interpret,
-    replay,
-    support_holds,
-    unwrapped,
-    with_batch_axis,
-)
-from anabranch.numpyro_internals import log_prob_of
+from anabranch.divide import NamedValues, Observation, Path, Recording, Terms, draw, unwrapped, with_batch_axis
 
-__all__ = ["ByName", "log_likelihoods", "replicates"]
+__all__ = ["log_likelihoods", "replicates"]
 
 _BLOCK = 256
 """Points evaluated at once: the intermediate results of a large density need memory for each."""
 
 
-@dataclass(frozen=True)
-class ByName:
-    """Arrays by name with one row for each of the points numbered `index`."""
-
-    index: np.ndarray
-    values: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class _Quantity:
-    """Something about an observation: traced values, and what is made of them.
-
-    `finish` is given their values, each with an axis for the points (of length one where all share it), and the number
-    of points.
-    """
-
-    name: str
-    traced: Sequence[Any]
-    finish: Callable[[list[np.ndarray], int], np.ndarray]
-
-
-def log_likelihoods(path: Path, points: np.ndarray, *, data_only: bool = False) -> list[ByName]:
+def log_likelihoods(path: Path, points: np.ndarray, *, data_only: bool = False) -> list[NamedValues]:
     """The log density of each part of each observation at each point; of factors, too, unless `data_only`."""
 
-    def quantities(recording: Recording) -> list[_Quantity]:
-        chosen = [o for o in recording.observations if _is_data(o) or not data_only]
-        return [_Quantity(o.name, [_log_prob(o)], _only_one) for o in chosen]
+    def of(recording: Recording, observation: Observation) -> Any:
+        return recording.once(Terms).elements(observation) if observation.is_data or not data_only else None
 
-    return list(_over_points(path, points, quantities))
+    return [
+        NamedValues(index, {name: np.broadcast_to(x, (len(index), *x.shape[1:])) for name, x in found.items()})
+        for index, found in _over_points(path, points, of)
+    ]
 
 
-def replicates(path: Path, points: np.ndarray, rng: np.random.Generator) -> list[ByName]:
+def replicates(path: Path, points: np.ndarray, rng: np.random.Generator) -> list[NamedValues]:
     """New data from the distribution of each observation, in the shape of the data. Factors have none."""
 
-    def quantities(recording: Recording) -> list[_Quantity]:
-        return [_replicate(o, rng) for o in recording.observations if _is_data(o)]
+    def of(recording: Recording, observation: Observation) -> Any:
+        return _distribution_of_data(observation) if observation.is_data else None
 
-    return list(_over_points(path, points, quantities))
-
-
-def _is_data(observation: Observation) -> bool:
-    """Not a factor, nor a site that has only one value."""
-    return not isinstance(unwrapped(observation.distribution), Unit | dist.Delta)
+    return [
+        NamedValues(index, {name: draw(distribution, rng, len(index)) for name, distribution in found.items()})
+        for index, found in _over_points(path, points, of)
+    ]
 
 
-def _log_prob(observation: Observation) -> Any:
-    """What `terms.log_prob` sums."""
-    o, value = observation, jnp.asarray(observation.value)
-    holds = support_holds(o.distribution, value) if o.check_support else True
-    known = as_input(holds)
-    if not isinstance(known, Node) and not np.all(known):
-        return jnp.asarray(-np.inf)
-    terms = jnp.where(holds, log_prob_of(o.distribution, value), -jnp.inf)
-    return terms if o.scale is None else o.scale * terms
-
-
-def _only_one(values: list[np.ndarray], n: int) -> np.ndarray:
-    (value,) = values
-    return np.broadcast_to(value, (n, *value.shape[1:]))
-
-
-def _replicate(observation: Observation, rng: np.random.Generator) -> _Quantity:
+def _distribution_of_data(observation: Observation) -> Any:
+    """The distribution of an observation in the shape of the data: one may have been observed many times."""
     distribution = unwrapped(observation.distribution, dist.MaskedDistribution)
-    # One distribution may have been observed many times.
     shape = np.shape(observation.value)
     batch = shape[: len(shape) - len(distribution.event_shape)]
-    distribution = distribution.expand(np.broadcast_shapes(batch, distribution.batch_shape))
-    leaves, tree = tree_flatten(distribution)
-    return _Quantity(observation.name, leaves, lambda values, n: draw(tree_unflatten(tree, values), rng, n))
-
-
-# Evaluation over points -----------------------------------------------------------------------------------------------
+    return distribution.expand(np.broadcast_shapes(batch, distribution.batch_shape))
 
 
 def _over_points(
-    path: Path, points: np.ndarray, quantities: Callable[[Recording], list[_Quantity]]
-) -> Iterator[ByName]:
-    for end in path.ends:
-        if isinstance(end, Execution):
-            yield from _interpreted(path, points, quantities)
-        else:
-            yield from _recorded(end, points, quantities, several=len(path.ends) > 1)
+    path: Path, points: np.ndarray, of: Callable[[Recording, Observation], Any]
+) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+    """Something traced of each observation, by name, at the points with these numbers.
 
+    Its arrays have an axis for the points, of length one where all share it.
+    """
 
-def _recorded(
-    recording: Recording, points: np.ndarray, quantities: Callable[[Recording], list[_Quantity]], several: bool
-) -> Iterator[ByName]:
-    density = Density(recording)
-    with recording.trace.current(), numpyro.validation_enabled(False):
-        wanted = quantities(recording)
-    inputs = [[as_input(x) for x in quantity.traced] for quantity in wanted]
-    for start in range(0, len(points), _BLOCK):
-        block = points[start : start + _BLOCK]
-        holds = density.at(block)[3] if several else np.ones(len(block), bool)
-        if not holds.any():
-            continue
-        _, values = density.named(block[holds], [quantity.traced for quantity in wanted])
-        named = {}
-        for quantity, nodes, arrays in zip(wanted, inputs, values, strict=True):
-            parts = [a if isinstance(x, Node) else with_batch_axis(a) for x, a in zip(nodes, arrays, strict=True)]
-            named[quantity.name] = quantity.finish(parts, int(holds.sum()))
-        yield ByName(start + np.flatnonzero(holds), named)
+    def traced(recording: Recording) -> OrderedDict[str, Any]:  # jax would sort a plain one
+        with recording.trace.current(), numpyro.validation_enabled(False):
+            wanted = [(observation.name, of(recording, observation)) for observation in recording.observations]
+        return OrderedDict((name, quantity) for name, quantity in wanted if quantity is not None)
 
-
-def _interpreted(
-    path: Path, points: np.ndarray, quantities: Callable[[Recording], list[_Quantity]]
-) -> Iterator[ByName]:
-    values = path.values(points)
-    for i in range(len(points)):
-        run = interpret(path.program, replay({name: value[i] for name, value in values.items()}))
-        with run.recording.trace.current(), numpyro.validation_enabled(False):
-            wanted = quantities(run.recording)
-        known = {q.name: (q, [with_batch_axis(as_input(x)) for x in q.traced]) for q in wanted}
-        yield ByName(np.array([i]), {name: q.finish(arrays, 1) for name, (q, arrays) in known.items()})
+    for part in path.traced_values(points, traced, _BLOCK):
+        leaves, tree = tree_flatten(part.result)
+        varies = tree_leaves(part.varies[1])
+        rows = [leaf if varying else with_batch_axis(leaf) for leaf, varying in zip(leaves, varies, strict=True)]
+        yield part.index, tree_unflatten(tree, rows)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine.draws import named_rows
 from anabranch.combine.solution import Solution
-from anabranch.divide import Execution, Path
+from anabranch.divide import Path
 
 __all__ = ["listed_names", "names_of", "probability", "unknown"]
 
@@ -33,8 +32,7 @@ def probability(solutions: Sequence[Solution], weights: np.ndarray, name: str) -
 
 def names_of(path: Path) -> list[str]:
     """The sites and deterministics that executions of a path may have."""
-    recordings = [end.recording if isinstance(end, Execution) else end for end in path.ends]
-    return list(dict.fromkeys([*path.addresses, *(name for r in recordings for name in r.deterministics)]))
+    return list(dict.fromkeys([*path.addresses, *(name for r in path.recordings for name in r.deterministics)]))
 
 
 def listed_names(solutions: Sequence[Solution]) -> str:
@@ -66,13 +64,14 @@ def _shares(solution: Solution, name: str) -> Iterator[tuple[Any, float]]:
         yield None, 1.0
         return
     weights = solution.weights
-    for rows in named_rows(path, solution.points):
-        share = weights[rows.index]
-        if name not in rows.values:
+    for named in path.outcomes(solution.points):
+        share = weights[named.index]
+        both = {**named.values, **named.deterministics}
+        if name not in both:
             yield None, share.sum()
             continue
-        values = np.asarray(rows.values[name])
-        if not rows.varies[name]:
+        values = np.asarray(both[name])
+        if not named.varies[0].get(name, True):
             yield _key(values), share.sum()
             continue
         distinct, group = np.unique(values, axis=0, return_inverse=True)

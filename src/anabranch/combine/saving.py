@@ -47,16 +47,16 @@ _ARRAYS = ("points", "log_weights", "blocks")
 class SavedPath:
     """A saved path: some of its attributes; it is rebuilt for the others."""
 
-    def __init__(self, program: Program, ends: Sequence[Any], facts: dict[str, Any]) -> None:
-        self.program, self.plain_ends = program, ends
+    def __init__(self, program: Program, choices: Sequence[Any], facts: dict[str, Any]) -> None:
+        self.program, self.choices = program, choices
         vars(self).update(facts)
 
     @cached_property
     def _rebuilt(self) -> Path:
-        return rebuild(self.program, self.plain_ends)
+        return rebuild(self.program, self.choices)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "plain_ends" not in vars(self):  # pickle and copy ask for these
+        if name.startswith("__") or "choices" not in vars(self):  # pickle and copy ask for these
             raise AttributeError(name)
         return getattr(self._rebuilt, name)
 
@@ -112,8 +112,8 @@ def _write(posterior: Posterior, folder: File) -> None:
     (folder / NUMBERS).write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     with (folder / DRAWS).open("wb") as file:
         np.savez(file, **arrays)
-    ends = [solution.path.plain_ends for solution in solutions]
-    (folder / PROGRAM).write_bytes(cloudpickle.dumps((posterior.program, ends)))
+    choices = [solution.path.choices for solution in solutions]
+    (folder / PROGRAM).write_bytes(cloudpickle.dumps((posterior.program, choices)))
 
 
 def _numbers(solution: Solution) -> dict[str, Any]:
@@ -154,8 +154,8 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
             )
         with (source / DRAWS).open("rb") as file, np.load(file) as kept:
             arrays = dict(kept)
-        program, ends = cloudpickle.loads((source / PROGRAM).read_bytes())
-        rows = zip(range(len(ends)), numbers["paths"], ends, strict=True)
+        program, choices = cloudpickle.loads((source / PROGRAM).read_bytes())
+        rows = zip(range(len(choices)), numbers["paths"], choices, strict=True)
         solutions = [_solution(k, saved, program, each, arrays) for k, saved, each in rows]
         run = _run(**numbers["run"])
         evidence = None if numbers["evidence"] is None else _evidence(**numbers["evidence"])
@@ -180,9 +180,9 @@ def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Ev
 
 
 def _solution(
-    k: int, saved: dict[str, Any], program: Program, ends: Sequence[Any], arrays: dict[str, np.ndarray]
+    k: int, saved: dict[str, Any], program: Program, choices: Sequence[Any], arrays: dict[str, np.ndarray]
 ) -> Solution:
-    path = cast(Path, SavedPath(program, ends, saved["path"]))
+    path = cast(Path, SavedPath(program, choices, saved["path"]))
     estimate = None
     if saved["estimate"] is not None:
         parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in ("points", "log_weights")}

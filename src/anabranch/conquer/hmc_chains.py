@@ -91,7 +91,7 @@ _functions: WeakKeyDictionary[Path, dict[tuple[Any, int], Callable[..., Any]]] =
 
 def _compiled(sampler: Any, path: Path) -> Callable[..., Any]:
     """The function that moves the chains by `sampler.transition`, compiled again if the path has grown."""
-    functions, key = _functions.setdefault(path, {}), (sampler, len(path.ends))
+    functions, key = _functions.setdefault(path, {}), (sampler, len(path.recordings))
     if key not in functions:
         functions[key] = _block_function(sampler, log_density_function(path))
     return functions[key]

@@ -4,29 +4,31 @@ The rest of the library uses the names below, and no module of `divide` by itsel
 
 Programs and paths
     `Program` is a function with its arguments. `divide` and `find_paths` make a `Division` of it, whose `Path`s have
-    sites (`SiteInfo`), a density (`Evaluation`), prior draws (`PriorDraws`) and named results (`Outcome`). `rebuild`
-    reads a saved path, and `hours_warning` says which program would run in the interpreter for hours.
+    sites (`SiteInfo`), a density (`Evaluation`), prior draws (`PriorDraws`) and values by name (`NamedValues`).
+    `rebuild` makes a path again from the choices of its runs, and `hours_warning` says which program would run in the
+    interpreter for hours.
 Executions
-    `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those that
-    ended on one path, `Arrival`s those that came to one place of the `Tree` of decisions, a `Batch` those that go on
-    together. `Restarted` says that the division began again with another form of the program, and `user_location`
-    names the line of the program that runs.
+    `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those at one
+    node of the `Tree` of decisions, at a leaf those of one path; a `Batch` has the values that they have drawn so far.
+    `Restarted` says that the division began again with another form of the program, and `user_location` names the line
+    of the program that runs.
 One decision sequence
-    A `Recording` is the graph of one run of the program, with its `Site`s and `Observation`s; an `Execution` is one
-    run of the interpreter (`interpret`, `replay`). The graph consists of `Node`s, computed by `Step`s; `alias` is a
-    step that copies a value, and `Lanes` computes steps with JAX, in the order of a `plan`. `as_input` is the node of
-    a recorded value (a `PathTracer`) or a constant; `with_batch_axis` gives a constant the axis of a batch. `inside`
-    is the context in which JAX computes constants although a program is being recorded.
+    A `Recording` is one run of the program: its graph, with its `Site`s and `Observation`s. The graph consists of
+    `Node`s, computed by `Step`s; `alias` is a step that copies a value, and `Lanes` has the values that JAX computes.
+    `as_input` is the node of a recorded value (a `PathTracer`) or a constant; `with_batch_axis` gives a constant the
+    axis of a batch. `inside` is the context in which JAX computes constants although a program is being recorded.
 Densities
-    `Density` is the log density of a recording, `log_density_function` that of a path as a function for JAX. `Jitted`
-    is a function that JAX compiles, with compilations counted and limits kept, `in_blocks` calls it for any number of
-    points, and `is_compiling` says whether a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy;
-    `AT_ONCE` is how many executions NumPy evaluates at a time.
+    `Terms` are the summands of the log density of a recording, one `Term` for each site and observation. An
+    `Evaluator` computes some of them, by JAX with the sums in `ByJax`. `Density` is the log density of a recording as a
+    function of a point, `log_density_function` that of a path as a function for JAX. `Jitted` is a function that JAX
+    compiles, with compilations counted and limits kept, `in_blocks` calls it for any number of points, and
+    `is_compiling` says whether a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many
+    executions NumPy evaluates at a time.
 Sites and their distributions
     `site_transforms` has functions of a site with given parameters: its unconstrained coordinates, their Jacobian,
     its possible values. `values_of` lists the values of a discrete site, `why_not_drawn` says why the density of a
     site is not that of its draws, and `draw` draws from a distribution. `base_support` and `unwrapped` are a support
-    and a distribution without their wrappers; `support_holds` says whether a value is in a support.
+    and a distribution without their wrappers.
 Properties of a path
     `finite_values`, `guarded`, `prior_is_sampled`, `is_prior_alone`, `independent_sites` and `supports_are_constant`.
 Discovery
@@ -42,15 +44,18 @@ from anabranch.divide.compiled import in_blocks
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
 from anabranch.divide.dispatch import Jitted, is_compiling
-from anabranch.divide.division import Division, Executions, Restarted, divide, find_paths
+from anabranch.divide.distributions import base_support, unwrapped
+from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
-from anabranch.divide.interpret import Execution, interpret, replay
 from anabranch.divide.jax_density import log_density_function
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.numpy_backend import evaluate_jaxpr
-from anabranch.divide.packing import Lanes, plan
-from anabranch.divide.path import Outcome, Path, SiteInfo, rebuild
+from anabranch.divide.observation import Observation
+from anabranch.divide.packing import Lanes
+from anabranch.divide.path import Path, SiteInfo, rebuild
 from anabranch.divide.prior import PriorDraws
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
@@ -66,17 +71,16 @@ from anabranch.divide.support import (
     values_of,
     why_not_drawn,
 )
-from anabranch.divide.terms import Observation, base_support, support_holds, unwrapped
+from anabranch.divide.terms import ByJax, Evaluator, Term, Terms
 from anabranch.divide.trace_density import AT_ONCE
-from anabranch.divide.tree import Arrival, Tree
+from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Arrival", "Batch", "Constraints", "Density", "Division", "Evaluation", "Execution", "Executions",
-    "Jitted", "Lanes", "Node", "Observation", "Outcome", "Path", "PathTracer", "PriorDraws", "Program",
-    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "Tree", "alias", "as_input", "base_support",
+    "AT_ONCE", "Batch", "ByJax", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
+    "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program", "Proposals",
+    "Recording", "Restarted", "Site", "SiteInfo", "Step", "Term", "Terms", "Tree", "alias", "as_input", "base_support",
     "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "guarded", "hours_warning",
-    "in_blocks", "independent_sites", "inside", "interpret", "is_compiling", "is_prior_alone", "known_points",
-    "log_density_function", "neighbours", "plan", "prior_is_sampled", "propose", "rebuild", "replay", "site_transforms",
-    "stable_hash", "support_holds", "supports_are_constant", "unwrapped", "user_location", "values_of",
-    "why_not_drawn", "with_batch_axis",
+    "in_blocks", "independent_sites", "inside", "is_compiling", "is_prior_alone", "known_points",
+    "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash",
+    "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

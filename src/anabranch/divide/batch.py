@@ -22,17 +22,17 @@ from anabranch.divide.samplers import draw
 from anabranch.divide.site_transforms import can_have, moved
 from anabranch.limits import checkpoint
 
-__all__ = ["Batch", "Constraints", "GivenKey", "Proposal", "stable_hash"]
+__all__ = ["Batch", "ConstraintKey", "Constraints", "SiteProposal", "stable_hash"]
 
 
-GivenKey = str | tuple[str, tuple[int, ...]]
-Proposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | None, np.ndarray]]
-"""From a site, its parameters and the numbers of the executions that are there: their values, and who has one."""
+ConstraintKey = str | tuple[str, tuple[int, ...]]
+SiteProposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | None, np.ndarray]]
+"""From a site, its parameters and the numbers of executions: their values of the site, and which of them have one."""
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Values for some sites, by address, for all the executions asked for; the others are drawn from the prior.
+    """Values of some sites by address, for all executions of a batch; the other sites are drawn from the prior.
 
     A key is a name, or a pair of name and shape for a value that only a site of that shape is given.
     `present[name]`, where there is one, says which executions have that value; the rest draw it. `steps[name]` moves
@@ -47,24 +47,24 @@ class Constraints:
     present: Mapping[Any, np.ndarray] = field(default_factory=dict)
     steps: Mapping[Any, np.ndarray] = field(default_factory=dict)
     redraw_outside: bool = False
-    proposals: Mapping[Any, Proposal] = field(default_factory=dict)
+    proposals: Mapping[Any, SiteProposal] = field(default_factory=dict)
 
-    def key(self, site: Site) -> GivenKey:
-        """The key under which there is something for a site, if there is."""
+    def key(self, site: Site) -> ConstraintKey:
+        """The key of the constraint on a site, if there is one."""
         key = site.name, site.shape
         return key if key in self.values or key in self.proposals else site.name
 
 
 @dataclass
 class Batch:
-    """Executions that have gone the same way so far.
+    """Executions with the same decisions so far.
 
-    `members` are their numbers among all that were asked for, `key` identifies the way, and `env` holds one array for
+    `members` are their numbers among all asked for, `key` identifies the decisions, and `env` has an array for
     each node that is known: its first axis is the member, or has length one for what all members share.
     """
 
     seed: int
-    given: Constraints
+    constraints: Constraints
     members: np.ndarray
     key: int = 0
     stream: int = 0  # tells uses of one seed apart
@@ -74,18 +74,18 @@ class Batch:
         return len(self.members)
 
     def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
-        """The members at `index`, on a way of their own; `settled` are values that all of them share."""
+        """The members at `index`, after another decision; `settled` are values that all of them share."""
         if len(index) == len(self):
             env = dict(self.env)  # all go the same way: the arrays need no copy, of which a long loop makes many
         else:
             env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
         env.update({node: value[None] for node, value in (settled or {}).items()})
-        return Batch(self.seed, self.given, self.members[index], key, self.stream, env)
+        return Batch(self.seed, self.constraints, self.members[index], key, self.stream, env)
 
     def copies(self, index: np.ndarray, members: np.ndarray, stream: int) -> Batch:
-        """Copies of the members at `index`, any number of each, under other numbers and with draws of their own."""
+        """Copies of the members at `index`, with other numbers and draws of their own."""
         env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
-        return Batch(self.seed, self.given, members, self.key, stream, env)
+        return Batch(self.seed, self.constraints, members, self.key, stream, env)
 
     def values(self, recording: Recording, node: Node) -> np.ndarray:
         """The value of a node for each member (or once, where all share it)."""
@@ -116,10 +116,10 @@ class Batch:
         if value is None:
             return draw_site(site, parameters, self.generator(site.name), len(self))
         value = self._after_step(site, parameters, value)
-        present = self.given.present.get(self.given.key(site))
+        present = self.constraints.present.get(self.constraints.key(site))
         if present is not None:
             keep &= present[self.members]
-        if self.given.redraw_outside:
+        if self.constraints.redraw_outside:
             keep &= can_have(site, parameters, value)
         if keep.all():
             return value
@@ -128,28 +128,28 @@ class Batch:
 
     def _proposed(self, site: Site, parameters: list[np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
         """The value that is given or proposed to a site, for each member, and which members have one."""
-        proposal = self.given.proposals.get((site.name, site.shape))
+        proposal = self.constraints.proposals.get((site.name, site.shape))
         if proposal is not None:
             return proposal(site, parameters, self.members)
-        return self._given_value(site), np.ones(len(self), bool)
+        return self._constrained_value(site), np.ones(len(self), bool)
 
-    def _given_value(self, site: Site) -> np.ndarray | None:
-        """The value given to a site, for each member, if it is one that the site can be asked about."""
-        given = self.given.values.get(self.given.key(site))
+    def _constrained_value(self, site: Site) -> np.ndarray | None:
+        """The value that a constraint gives a site, for each member, if it has the shape and kind of the site."""
+        given = self.constraints.values.get(self.constraints.key(site))
         if given is None:
             return None
         value = np.asarray(given)[self.members]
-        if site.discrete and (present := self.given.present.get(self.given.key(site))) is not None:
+        if site.discrete and (present := self.constraints.present.get(self.constraints.key(site))) is not None:
             value = np.where(present[self.members].reshape(-1, *[1] * (value.ndim - 1)), value, 0)
         whole = not site.discrete or bool((value == np.round(value)).all())
-        if self.given.redraw_outside and not (whole and value.shape[1:] == site.shape):
+        if self.constraints.redraw_outside and not (whole and value.shape[1:] == site.shape):
             return None
         if not whole:
             raise ValueError(f"values: site {site.name!r} ({site.where}) is discrete; got a number that is not whole")
         return value.astype(np.int64 if site.discrete else np.float64)
 
     def _after_step(self, site: Site, parameters: list[np.ndarray], value: np.ndarray) -> np.ndarray:
-        steps = self.given.steps.get(self.given.key(site))
+        steps = self.constraints.steps.get(self.constraints.key(site))
         if steps is None or site.discrete or steps.shape[1:] != site.unconstrained_shape:
             return value
         steps = steps[self.members]
@@ -160,7 +160,7 @@ class Batch:
         return value
 
     def generator(self, address: str) -> np.random.Generator:
-        """Depends on the seed, the address and the way taken, so not on what was explored before."""
+        """A generator that depends on the seed, the address and the decisions, not on which paths were found before."""
         return np.random.default_rng([self.seed, self.stream, stable_hash(address), self.key])
 
 
@@ -170,7 +170,7 @@ def stable_hash(*parts: Any) -> int:
 
 
 def draw_site(site: Site, parameters: Iterable[np.ndarray], rng: np.random.Generator, n: int) -> np.ndarray:
-    """Prior draws of a site; over a wide range of its coordinates where the prior is improper and has none."""
+    """Prior draws of a site; uniform coordinates between -2 and 2 where the prior is improper."""
     distribution = site.with_parameters(list(parameters))
     try:
         return draw(distribution, rng, n)

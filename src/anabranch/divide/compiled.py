@@ -8,7 +8,7 @@ the steps would fall out of the processor's cache, and where a few points should
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,42 +20,43 @@ from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.graph import Equation
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
 from anabranch.divide.recording import Recording
 from anabranch.limits import checkpoint
 
 __all__ = ["Compiled", "in_blocks"]
 
-SMALLEST_BLOCK, LARGEST_BLOCK = 32, 512
+MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
 
 
-SMALLER_BLOCKS, MOST_PADDING = (32, 128), 1_000_000_000
-"""Points per call for those who send a few at a time, many times over, and the numbers computed in vain before."""
+SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
+"""Smaller blocks for callers with few points, and the numbers computed for padding before one is compiled."""
 
 
 GRADIENT_BLOCK = 64
-"""Points per call of the function with the gradient, at most: climbers come in dozens, not in thousands."""
+"""Points per call of the function with the gradient, at most: searches for modes come in dozens."""
 
 
 class Compiled:
     """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
 
     def __init__(self, recordings: Sequence[Recording]) -> None:
-        self.densities = [Density(recording) for recording in recordings]
+        self.densities = [recording.once(Density) for recording in recordings]
         self._padding = dict.fromkeys(SMALLER_BLOCKS, 0)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         return Evaluation(*in_blocks(self._function, self._block_for(len(points)), points))
 
     def _block_for(self, n: int) -> int:
-        """The block for so many points: a smaller one once so much was spent on padding that compiling it pays."""
+        """The block for n points: a smaller one once more was spent on padding than it takes to compile."""
         smaller = next((size for size in SMALLER_BLOCKS if n <= size < self.block), None)
         if smaller is None:
             return self.block
         self._padding[smaller] += (self.block - smaller) * self._numbers
-        return smaller if self._padding[smaller] > MOST_PADDING else self.block
+        return smaller if self._padding[smaller] > MAX_PADDING else self.block
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
         parts = [density.at(points) for density in self.densities]
@@ -66,18 +67,20 @@ class Compiled:
         *values, gradient = in_blocks(self._gradient, size, points, inverse_temperature)
         return Evaluation(*values), gradient
 
-    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
-        """For each decision sequence: the points it holds at, and sites, deterministics and result there."""
+    def named(
+        self, points: np.ndarray, traced: Callable[[Recording], Any] | None = None, at_once: int | None = None
+    ) -> list[NamedValues]:
+        """For each decision sequence the points at which it holds, with what `Path.outcomes` says of them."""
         out = []
         for density in self.densities:
-            holds = density.at(points)[3] if len(self.densities) > 1 else np.ones(len(points), bool)
-            if not holds.any():
-                continue
             recording = density.recording
-            values, (deterministics, result) = density.named(
-                points[holds], (recording.deterministics, recording.result)
-            )
-            out.append((np.flatnonzero(holds), values, deterministics, result))
+            wanted = (recording.deterministics, recording.result) if traced is None else ({}, traced(recording))
+            for start in range(0, len(points), at_once or max(len(points), 1)):
+                block = points[start : start + at_once] if at_once else points
+                holds = density.at(block)[3] if len(self.densities) > 1 else np.ones(len(block), bool)
+                if holds.any():
+                    values, (deterministics, result), varies = density.named(block[holds], wanted)
+                    out.append(NamedValues(start + np.flatnonzero(holds), values, deterministics, result, varies))
         return out
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -96,7 +99,7 @@ class Compiled:
     def block(self) -> int:
         """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
         fitting = NUMBERS_PER_BLOCK // max(self._numbers, 1)
-        return min(max(1 << fitting.bit_length() >> 1, SMALLEST_BLOCK), LARGEST_BLOCK)
+        return min(max(1 << fitting.bit_length() >> 1, MIN_BLOCK), MAX_BLOCK)
 
     @cached_property
     def _function(self) -> Jitted:
@@ -124,7 +127,7 @@ class Compiled:
 
 
 def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
-    """The arrays that a compiled function over blocks of this size gives for the points, whatever their number."""
+    """The results of a compiled function for any number of points, in blocks of this size."""
     n, blocks = len(points), []
     size = function.rows_for(size)
     for start in range(0, max(n, 1), size):
@@ -154,7 +157,7 @@ def _column(holds: Any, like: Any) -> Any:
 
 def numbers_per_point(densities: Sequence[Density]) -> int:
     """How many numbers the steps of these densities compute for one point."""
-    return sum(_numbers(step, density) for density in densities for step in density.steps)
+    return sum(_numbers(step, density) for density in densities for step in density.evaluator.steps)
 
 
 def _numbers(step: Equation, density: Density) -> int:

@@ -1,19 +1,20 @@
-"""A place in the tree of decisions, and the prior probability of coming there."""
+"""A node of the tree of decisions, and the prior probability of coming there."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anabranch.divide.batch import stable_hash
 from anabranch.divide.graph import Node
-from anabranch.divide.interpret import Execution
 from anabranch.divide.recording import Recording
-from anabranch.divide.trace_density import Scorer
+
+if TYPE_CHECKING:
+    from anabranch.divide.path import Path
 
 __all__ = ["DecisionNode", "Question"]
 
@@ -23,11 +24,12 @@ Question = tuple[int | None, int | None]
 
 @dataclass(eq=False)
 class DecisionNode:
-    """A place in the tree.
+    """A node of the tree.
 
-    It is unexplored until it has a `question`, an `end` (the recording of a whole run), is known to lead beyond the
-    bound on sites (`remainder`), or leads to a part of the program that only the interpreter can run (`interpreted`,
-    whose edges are the paths met rather than answers). `observed` observations come before the question.
+    With a `question`, it has a child for each answer that was met, and the `recording` of a run that asked it, with
+    `observed` observations before. With a `recording` and no question it is a leaf: the recording is of a whole run,
+    and `path` is its path. It is `truncated` if it leads beyond the bound on sites, and `interpreted` if only the
+    interpreter can run the program from here; its children are then the paths met. Else it is unexplored.
     """
 
     parent: DecisionNode | None = None
@@ -37,8 +39,8 @@ class DecisionNode:
     question: Question | None = None
     recording: Recording | None = None
     observed: int = 0
-    end: Recording | Execution | None = None
-    remainder: bool = False
+    path: Path | None = None
+    truncated: bool = False
     interpreted: bool = False
     visits: int = 0
     undone: int = 0  # visits that a limit ended before the interpreter had run them
@@ -46,12 +48,15 @@ class DecisionNode:
     # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
     parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
-    scorer: Scorer | None = None
     _unmet: tuple[int, float] | None = None
 
     @property
     def unexplored(self) -> bool:
-        return self.question is None and self.end is None and not self.remainder and not self.interpreted
+        return self.recording is None and not self.truncated and not self.interpreted
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.recording is not None and self.question is None
 
     def child(self, answer_key: Any, answer: np.ndarray | None) -> DecisionNode:
         if answer_key not in self.children:
@@ -59,34 +64,35 @@ class DecisionNode:
         return self.children[answer_key]
 
     def way(self) -> list[DecisionNode]:
-        """The forks from below the root to here."""
+        """The nodes from below the root to here."""
         way: list[DecisionNode] = []
-        fork = self
-        while fork.parent is not None:
-            way.append(fork)
-            fork = fork.parent
+        node = self
+        while node.parent is not None:
+            way.append(node)
+            node = node.parent
         return way[::-1]
 
-    def leaves(self) -> Iterator[DecisionNode]:
+    def childless(self) -> Iterator[DecisionNode]:
+        """The nodes without children, from here on: the leaves, and those that are truncated or not explored yet."""
         stack = [self]
         while stack:
-            fork = stack.pop()
-            if not fork.children:
-                yield fork
-            stack.extend(reversed(fork.children.values()))
+            node = stack.pop()
+            if not node.children:
+                yield node
+            stack.extend(reversed(node.children.values()))
 
     def log_probability(self) -> float:
         """The log prior probability that an execution comes here.
 
         Exact where every question on the way is about a discrete site with known parameters. Otherwise answers are
-        counted, and a share is set aside for ends that no execution has met (`unmet`).
+        counted, and a share is set aside for leaves that no execution has met (`unmet`).
         """
-        total, counted, fork = 0.0, False, self
-        while fork.parent is not None:
-            counted |= fork.answer_key not in fork.parent.shares
-            total += fork.parent.log_probability_of(fork.answer_key)
-            fork = fork.parent
-        return total + (math.log1p(-fork.unmet()) if counted else 0.0)
+        total, counted, node = 0.0, False, self
+        while node.parent is not None:
+            counted |= node.answer_key not in node.parent.shares
+            total += node.parent.log_probability_of(node.answer_key)
+            node = node.parent
+        return total + (math.log1p(-node.unmet()) if counted else 0.0)
 
     def log_probability_of(self, answer_key: Any) -> float:
         """The log prior probability of an answer here, given that an execution comes here."""
@@ -97,13 +103,13 @@ class DecisionNode:
         return math.log(visits / (self.visits - self.undone)) if visits else -math.inf
 
     def unmet(self) -> float:
-        """The share of executions that would come to an end not met yet, after Good and Turing: of those met once."""
+        """The probability that the next execution comes to a leaf not met yet (Good and Turing): of those met once."""
         if self._unmet is None or self._unmet[0] != self.visits:
-            ends = [fork for fork in self.leaves() if fork.end is not None or fork.remainder]
-            once = sum(fork.visits == 1 and fork.is_counted() for fork in ends)
+            met = [node for node in self.childless() if node.is_leaf or node.truncated]
+            once = sum(node.visits == 1 and node.is_counted() for node in met)
             self._unmet = self.visits, once / (self.visits + 1)
         return self._unmet[1]
 
     def is_counted(self) -> bool:
         """Whether the probability of coming here rests on counting executions."""
-        return any(fork.answer_key not in fork.parent.shares for fork in self.way() if fork.parent is not None)
+        return any(node.answer_key not in node.parent.shares for node in self.way() if node.parent is not None)

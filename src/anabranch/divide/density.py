@@ -1,15 +1,13 @@
 """The density of one decision sequence, in unconstrained coordinates.
 
-γ_k(x) = Π_i f(x_i | η_i) Π_j g(y_j | φ_j) · 1[guards hold]                                        (paper, equation 3)
-
 A point is a row of d numbers: the unconstrained coordinates of the continuous sites, and the values of the discrete
-sites that no decision fixed. The graph of the recording is extended by the transforms, their Jacobians, the densities
-and the inverse transforms; from then on everything is evaluation of the graph, over a batch on the host or under `jit`.
+sites that no decision fixed. The graph of the recording is extended by the transforms, their Jacobians and the inverse
+transforms; the density is then a sum of terms (`terms.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,11 +17,12 @@ import numpy as np
 from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
+from anabranch.divide.distributions import summed
 from anabranch.divide.graph import Node, Step, alias, evaluate
 from anabranch.divide.internals import PathTracer, as_input
-from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.packing import Lanes
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import summed
+from anabranch.divide.terms import ByJax, ByNumPy, Evaluator, Term, Terms
 from anabranch.limits import checkpoint
 
 __all__ = ["Coordinates", "Density", "lanes_of_values"]
@@ -56,24 +55,22 @@ def lanes_of_values(recording: Recording, row: Any) -> Lanes:
 
 
 class Density:
-    """One recording as functions of a point."""
+    """One recording as functions of a point. Made by `recording.once(Density)`."""
 
     def __init__(self, recording: Recording) -> None:
-        self.recording, self.graph = recording, recording.trace.graph
+        self.recording, self.graph, self.terms = recording, recording.trace.graph, recording.once(Terms)
         self.coordinates: list[Coordinates] = []
         # Where the inputs of the graph come from: a site's value follows from its coordinates, or is fixed.
         self.sources: dict[Node, Step] = {}
         with recording.trace.current():
-            self.log_jacobian = [as_input(term) for term in self._add_coordinates()]
-            self.log_prior = [as_input(recording.log_prob(site)) for site in recording.sites]
-            self.log_likelihood = [as_input(recording.log_likelihood(o)) for o in recording.observations]
-        self.guards = [(d.node, d.answer) for d in recording.decisions if d.node is not None]
+            self.jacobian = list(self._add_coordinates())
+        self.prior, self.likelihood, self.guards = self.terms.prior, self.terms.likelihood, self.terms.guards
 
     @property
     def dim(self) -> int:
         return self.coordinates[-1].columns.stop if self.coordinates else 0
 
-    def _add_coordinates(self) -> Iterator[Any]:
+    def _add_coordinates(self) -> Iterator[Term]:
         """Record the way from a point to the values of the sites; the terms of its log Jacobian come out."""
         for site in self.recording.sites:
             checkpoint()
@@ -84,20 +81,21 @@ class Density:
                 continue
             point = self.recording.trace.input(site.unconstrained_shape, np.float64)
             self.coordinates.append(Coordinates(site, slice(self.dim, self.dim + point.size), point.node))
+            self.terms.coordinates[point.node] = site
             if site.discrete:
                 value = jnp.round(point).astype(np.int64)
             else:
                 transform = biject_to(site.distribution.support)
                 value = transform(point)
-                yield summed(transform.log_abs_det_jacobian(point, value))
+                log_jacobian = as_input(summed(transform.log_abs_det_jacobian(point, value)))
+                yield Term("jacobian", site.name, log_jacobian, self.terms, site.index + 1)
             self.sources[node] = alias(node, as_input(value))
 
     # Evaluation -------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def steps(self) -> list[Any]:
-        terms = [*self.log_prior, *self.log_jacobian, *self.log_likelihood]
-        return self.graph.schedule([*terms, *(node for node, _ in self.guards)], self._point_nodes, self.sources)
+    def _evaluator(self, terms: Iterable[Term], nodes: Iterable[Any] = ()) -> Evaluator:
+        """For a point: the inputs are its coordinates."""
+        return Evaluator(self.graph, terms, (c.node for c in self.coordinates), self.sources, nodes)
 
     @cached_property
     def _whole(self) -> np.ndarray:
@@ -106,18 +104,25 @@ class Density:
         return np.concatenate(columns) if columns else np.zeros(0, int)
 
     @cached_property
-    def _point_nodes(self) -> dict[Node, None]:
-        return {c.node: None for c in self.coordinates}
+    def evaluator(self) -> Evaluator:
+        """Of all terms."""
+        return self._evaluator([*self.prior, *self.jacobian, *self.likelihood, *self.guards])
 
     def traced(self, point: Any) -> tuple[Any, Any, Any, Any]:
         """Log prior, log likelihood, log Jacobian and guard at one point, by JAX: to be compiled."""
-        lanes = self._lanes(point)
-        lanes.run(plan(self.graph, self.steps))
-        holds = jnp.all(point[self._whole] == jnp.round(point[self._whole]))
-        for node, answer in self.guards:
-            holds = holds & jnp.all(lanes[node] == answer)
-        jacobian = lanes.total(self.log_jacobian)
-        return lanes.total(self.log_prior) + jacobian, lanes.total(self.log_likelihood), jacobian, holds
+        whole = jnp.all(point[self._whole] == jnp.round(point[self._whole]))
+        return self._parts(self.evaluator.by_jax(self._lanes(point)), whole)
+
+    def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What `traced` gives, by NumPy over a batch of points: nothing is compiled."""
+        whole = points[:, self._whole]
+        computed = self.evaluator.by_numpy(self._env(points), len(points))
+        return self._parts(computed, (whole == np.round(whole)).all(axis=1))
+
+    def _parts(self, computed: ByNumPy | ByJax, whole: Any) -> tuple[Any, Any, Any, Any]:
+        jacobian = computed.total(self.jacobian)
+        holds = whole & computed.hold(self.guards)
+        return computed.total(self.prior) + jacobian, computed.total(self.likelihood), jacobian, holds
 
     def _lanes(self, point: Any) -> Lanes:
         lanes = Lanes()
@@ -128,81 +133,54 @@ class Density:
                 lanes.values[c.node] = point[c.columns].reshape(c.site.unconstrained_shape)
         return lanes
 
-    def traced_parts(self, point: Any) -> tuple[Any, Any, Any, Any]:
-        """By JAX, the values of the free sites in a row, and log f, log Jacobian of each site, and the log likelihood.
-
-        A site that is fixed or discrete has a log Jacobian of zero.
-        """
-        lanes = self._lanes(point)
-        lanes.run(plan(self.graph, self._steps_of_parts))
-        values = [jnp.reshape(lanes[c.site.outputs[0]], -1) for c in self.coordinates]
-        jacobians = dict(zip((c.site.index for c in self.coordinates if not c.site.discrete), self.log_jacobian,
-                             strict=True))  # fmt: skip
-        return (
-            jnp.concatenate([*values, jnp.zeros(0)]),
-            lanes.stacked(self.log_prior),
-            lanes.stacked([jacobians.get(site.index, 0.0) for site in self.recording.sites]),
-            lanes.total(self.log_likelihood),
-        )
-
-    @cached_property
-    def _steps_of_parts(self) -> list[Any]:
-        terms = [
-            *self.log_prior,
-            *self.log_jacobian,
-            *self.log_likelihood,
-            *(c.site.outputs[0] for c in self.coordinates),
-        ]
-        return self.graph.schedule(terms, self._point_nodes, self.sources)
-
-    def traced_point(self, values: Any) -> Any:
-        """By JAX, the point at which the free sites have these values, given in a row."""
-        lanes = lanes_of_values(self.recording, values)
-        known = {site.outputs[0]: None for site in self.recording.sites}
-        steps: list[Any] = self.graph.schedule(self._inverses, known)
-        lanes.run(plan(self.graph, steps))
-        return jnp.concatenate([jnp.zeros(0), *(jnp.reshape(lanes[node], -1) for node in self._inverses)])
-
-    def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What `traced` gives, over a batch of points, on the host: nothing is compiled."""
-        env = self._env(points)
-        evaluate(self.steps, env)
-        whole = points[:, self._whole]
-        holds = (whole == np.round(whole)).all(axis=1)
-        for node, answer in self.guards:
-            holds &= np.all((env[node] == answer).reshape(len(env[node]), -1), axis=1)
-
-        def total(terms: Sequence[Any]) -> np.ndarray:
-            out = np.zeros(len(points))
-            for term in terms:
-                out += env[term] if isinstance(term, Node) else term
-            return out
-
-        jacobian = total(self.log_jacobian)
-        return total(self.log_prior) + jacobian, total(self.log_likelihood), jacobian, holds
-
     def _env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
         return {
             c.node: points[:, c.columns].reshape(len(points), *c.site.unconstrained_shape) for c in self.coordinates
         }
 
+    def traced_parts(self, point: Any) -> tuple[Any, Any, Any, Any]:
+        """By JAX, the values of the free sites in a row, and log f, log Jacobian of each site, and the log likelihood.
+
+        A site that is fixed or discrete has a log Jacobian of zero.
+        """
+        nodes = [c.site.outputs[0] for c in self.coordinates]
+        computed = self._evaluator([*self.prior, *self.jacobian, *self.likelihood], nodes).by_jax(self._lanes(point))
+        values = [jnp.reshape(computed.lanes[node], -1) for node in nodes]
+        jacobians = {term.name: term.value for term in self.jacobian}
+        return (
+            jnp.concatenate([*values, jnp.zeros(0)]),
+            computed.stacked(self.prior),
+            computed.lanes.stacked([jacobians.get(site.name, 0.0) for site in self.recording.sites]),
+            computed.total(self.likelihood),
+        )
+
+    def traced_point(self, values: Any) -> Any:
+        """By JAX, the point at which the free sites have these values, given in a row."""
+        known = [site.outputs[0] for site in self.recording.sites]
+        computed = Evaluator(self.graph, (), known, nodes=self._inverses).by_jax(
+            lanes_of_values(self.recording, values)
+        )
+        return jnp.concatenate([jnp.zeros(0), *(jnp.reshape(computed.lanes[node], -1) for node in self._inverses)])
+
     # Between points and named values ----------------------------------------------------------------------------
 
-    def named(self, points: np.ndarray, extra: Any = None) -> tuple[dict[str, np.ndarray], Any]:
-        """Every site by name, fixed ones included, and the traced values in `extra` (a pytree), over the points."""
-        leaves, tree = tree_flatten(extra, is_leaf=lambda x: isinstance(x, PathTracer))
+    def named(self, points: np.ndarray, traced: Any) -> tuple[dict[str, np.ndarray], Any, Any]:
+        """Every site by name, fixed ones included; the traced values in a pytree; and which of them have an axis for
+        the points."""
+        leaves, tree = tree_flatten(traced, is_leaf=lambda x: isinstance(x, PathTracer))
         sites = [site.value.node for site in self.recording.sites]
         env = self._env(points)
-        wanted = [*sites, *(as_input(leaf) for leaf in leaves)]
-        evaluate(self.graph.schedule(wanted, env, self.sources), env)
+        inputs = list(map(as_input, leaves))
+        self._evaluator((), [*sites, *inputs]).by_numpy(env, len(points))
         n = len(points)
 
         def batch(x: Node) -> np.ndarray:
             return np.broadcast_to(env[x], (n, *env[x].shape[1:]))
 
         values = {site.name: batch(node) for site, node in zip(self.recording.sites, sites, strict=True)}
-        filled = [batch(x) if isinstance(x, Node) else x for x in map(as_input, leaves)]
-        return values, tree_unflatten(tree, filled)
+        varies = [isinstance(x, Node) for x in inputs]
+        filled = [batch(x) if varying else x for x, varying in zip(inputs, varies, strict=True)]
+        return values, tree_unflatten(tree, filled), tree_unflatten(tree, varies)
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """The points at which the sites have these values."""

@@ -26,12 +26,13 @@ import numpy as np
 import numpyro.distributions as dist
 
 from anabranch.divide.batch import Constraints
-from anabranch.divide.division import Division, Executions
+from anabranch.divide.distributions import base_support
+from anabranch.divide.division import Division
+from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
 from anabranch.settings import whole
 
 __all__ = ["Proposals", "counts_of", "known_points", "neighbours", "propose"]
@@ -40,13 +41,13 @@ FROM_PRIOR = 0.25
 """The share of proposals that draw the chosen site from its prior; so every path can be proposed in some generation."""
 FEW_VALUES = 20
 """A site with no more values than this is changed to any of them."""
-LARGEST = 2.0**53
+MAX_WHOLE = 2.0**53
 """Whole numbers beyond it are not proposed: not all of them are doubles."""
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """Where proposals led.
+    """Executions that were proposed.
 
     Attributes:
         arrivals: the executions proposed, by the path they took; several groups may have the same path.
@@ -85,12 +86,12 @@ def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.G
         for i, site in enumerate(sites):
             rows = np.flatnonzero((group == g) & (chosen == i))
             if len(rows):
-                _change(draft, site, rows, _spread(path, site, points), rng)
+                _change(draft, site, rows, _std(path, site, points), rng)
     return _send(division, draft, rng)
 
 
 def neighbours(
-    division: Division, path: Path, points: np.ndarray, rng: np.random.Generator, most: int = 200
+    division: Division, path: Path, points: np.ndarray, rng: np.random.Generator, max_changes: int = 200
 ) -> Proposals:
     """Every value near that of each fixed site, one at a time: the paths around this one.
 
@@ -98,15 +99,15 @@ def neighbours(
     tables of a Chinese restaurant: one is opened or closed, and later labels above it move up or down with it.
 
     The other sites have the values of some of the points; without any, they are drawn from the prior. Where there are
-    more than `most` such changes, as many are taken at random.
+    more than `max_changes`, as many are taken at random.
     """
-    most = whole(1)("most", most)
+    max_changes = whole(1)("max_changes", max_changes)
     fixed = _fixed(path)
     alone = [(site, entry, value) for site in fixed for entry, value in _near(site)]
     changes: list[tuple[Site, int, int, dict[Site, int]]] = [(*change, {}) for change in alone]
     changes += [(*change, moved) for change in alone if (moved := _relabelled(fixed, change[0], change[2]))]
-    if len(changes) > most:
-        changes = [changes[i] for i in np.sort(rng.choice(len(changes), most, replace=False))]
+    if len(changes) > max_changes:
+        changes = [changes[i] for i in np.sort(rng.choice(len(changes), max_changes, replace=False))]
     if not changes:
         return Proposals()
     draft = _Draft(_some_values(path, points, len(changes), rng))
@@ -142,10 +143,8 @@ def _fixed(path: Path) -> list[Site]:
 
 
 def _deciding(path: Path) -> list[list[Site]]:
-    """The fixed sites, and the variables that guards depend on; what the interpreter asks of reals is not known."""
-    guarding: set[int] = set()
-    for end in path.ends:
-        guarding |= _guarding(end) if isinstance(end, Recording) else set(range(len(path.sites)))
+    """The fixed sites, and the variables that guards depend on: all of them if the interpreter runs the path."""
+    guarding = set(range(len(path.sites))) if path.interpreted else set().union(*map(_guarding, path.recordings))
     variables = [site for site in path.recording.sites if site.fixed is None and site.index in guarding]
     return [group for group in (_fixed(path), variables) if group]
 
@@ -160,7 +159,7 @@ def _guarding(recording: Recording) -> set[int]:
 
 
 class _Draft:
-    """The values of proposals, one row each: to be changed, then sent."""
+    """The values of proposals, one row each, while they are changed."""
 
     def __init__(self, values: dict[str, np.ndarray]) -> None:
         self.values = {name: np.array(value) for name, value in values.items()}
@@ -181,7 +180,7 @@ class _Draft:
 
 
 def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Values at points chosen at random, each as seldom as can be; of the fixed sites alone if there are no points."""
+    """Values at n points chosen at random, repeated if there are fewer; of the fixed sites alone if there are none."""
     if not len(points):
         return {site.name: np.stack([site.fixed] * n) for site in _fixed(path) if site.fixed is not None}
     values = path.values(points[rng.permutation(len(points))[:n]])
@@ -190,8 +189,8 @@ def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generato
 
 
 def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Proposals:
-    given = Constraints(draft.values, draft.present, draft.steps, redraw_outside=True)
-    arrivals = division.send(given, draft.size, seed=int(rng.integers(2**62)))
+    constraints = Constraints(draft.values, draft.present, draft.steps, redraw_outside=True)
+    arrivals = division.send(constraints, draft.size, seed=int(rng.integers(2**62)))
     return Proposals(arrivals, counts_of(arrivals))
 
 
@@ -209,15 +208,15 @@ def _change(draft: _Draft, site: Site, rows: np.ndarray, spread: np.ndarray, rng
         draft.move(site, rows, _real_steps(len(rows), spread, rng))
 
 
-def _spread(path: Path, site: Site, points: np.ndarray) -> np.ndarray:
-    """The standard deviation of each coordinate of a site; one where it says nothing."""
+def _std(path: Path, site: Site, points: np.ndarray) -> np.ndarray:
+    """The standard deviation of each coordinate of a site; one where it is zero or not finite."""
     columns = path.sites[site.index].columns
     spread = points[:, columns].std(axis=0) if columns is not None else np.ones(0)
     return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
 
 
 def _real_steps(n: int, spread: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Normal steps of all coordinates of a site or of one, at scales around the spread of the points, or around one."""
+    """Normal steps of one or all coordinates of a site, with scales around their standard deviation or around one."""
     scale = 10.0 ** rng.uniform(-2, 1, (n, 1)) * np.where(rng.random((n, 1)) < 0.5, spread, 1.0)
     one = np.arange(len(spread)) == rng.integers(max(len(spread), 1), size=(n, 1))
     return scale * rng.standard_normal((n, len(spread))) * (one | (rng.random((n, 1)) < 0.5))
@@ -234,18 +233,18 @@ def _move_whole(
     anywhere = high - low < FEW_VALUES
     anywhere |= np.isfinite(high - low) & (rng.random(len(rows)) < 1 / 3)
     new = np.where(rng.random(len(rows)) < 0.5, _stepped(old, rng), _scaled(old, rng))
-    new = np.clip(np.where(new == old, old + 1, new), np.maximum(low, -LARGEST), np.minimum(high, LARGEST))
+    new = np.clip(np.where(new == old, old + 1, new), np.maximum(low, -MAX_WHOLE), np.minimum(high, MAX_WHOLE))
     new[anywhere] = _any_other(old[anywhere], low[anywhere], high[anywhere], rng)
     values[rows, entry] = new
 
 
 def _stepped(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A step of one or a few mostly, of a hundred at times: geometric, its rate of any size."""
+    """A geometric step, mostly of one or a few, at times of a hundred."""
     return old + rng.choice([-1, 1], len(old)) * rng.geometric(10.0 ** rng.uniform(-2, 0, len(old)))
 
 
 def _scaled(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Halved, doubled, or by any factor between; upwards at most twice, for more sites cost more to run."""
+    """Halved, doubled, or multiplied by a factor of at most two: more sites cost more to run."""
     half_or_twice = rng.choice([0.5, 2.0], len(old))
     factor = np.exp(rng.uniform(np.log(1 / 20), np.log(2), len(old)))
     return np.round(old * np.where(rng.random(len(old)) < 0.5, half_or_twice, factor))

@@ -1,4 +1,4 @@
-"""Divide a program: find its paths, and say how much of the prior they hold (paper, sections 4.1 and 6.2)."""
+"""Divide a program: find its paths and their prior probabilities (paper, sections 4.1 and 6.2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,47 +16,28 @@ import numpy as np
 from anabranch import addresses, errors, settings
 from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
+from anabranch.divide.executions import Executions
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Decision, Program, Recording, copied
 from anabranch.divide.remedies import Departure, remedy_of_branch
-from anabranch.divide.replay import check_same, record
+from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
-from anabranch.divide.show import Ending, draw_tree
+from anabranch.divide.show import Leaf, draw_tree
 from anabranch.divide.source_location import user_frame, where
-from anabranch.divide.tree import Arrival, Part, Scores, Tree
+from anabranch.divide.tree import Tree
 from anabranch.limits import LimitReached
 
-__all__ = ["Division", "Executions", "Restarted", "divide", "find_paths"]
+__all__ = ["Division", "Restarted", "divide", "find_paths"]
 
 logger = logging.getLogger("anabranch")
 
 
 SELECT_ABOVE, INTERPRET_ABOVE = 8, 64
-"""Decision sequences of one path, above which its branches are made selects if they can be, else are interpreted."""
+"""Decision sequences of one path, above which its branches become selects if they only assign, else are interpreted."""
 
 
 class Restarted(Exception):
-    """The program was replaced by another form of itself: what was found in the old form counts no more."""
-
-
-@dataclass(frozen=True)
-class Executions:
-    """Executions that took one path (None: they ran beyond the bound on sites).
-
-    `members` are their numbers among all that were asked for; `values()` gives every site by name, one row each.
-    """
-
-    path: Path | None
-    members: np.ndarray
-    values: Callable[[], dict[str, np.ndarray]]
-    arrival: Arrival
-
-    def scores(self) -> Scores:
-        """What each site, and all observations together, add to the log density."""
-        return self.arrival.scores()
-
-    def __repr__(self) -> str:
-        return f"Executions({self.path!r}, members={len(self.members)})"
+    """The program was rewritten, with selects or for the interpreter: executions of its old form are void."""
 
 
 def find_paths(
@@ -77,7 +58,7 @@ def find_paths(
         seed: where every random choice comes from.
         split: discrete sites to fix to their value in each path, by name, although no decision depends on them; or a
             mapping in which False keeps a site a variable of the path although one does.
-        max_sites: paths with more sites are not followed; their prior mass is reported as the remainder.
+        max_sites: paths with more sites are not followed; their prior mass is `prior_mass_truncated`.
         kwargs: keyword arguments of the program.
 
     Example:
@@ -105,7 +86,7 @@ def divide(
     split: Mapping[str, bool] | Iterable[str] = (),
     max_sites: int = 10_000,
 ) -> Division:
-    """A program of which nothing is known yet; the arguments are those of `find_paths`."""
+    """A division without any paths yet; the arguments are those of `find_paths`."""
     _check_outside()
     if not callable(program):
         raise errors.OutsideProgram(
@@ -130,7 +111,7 @@ def _check_outside() -> None:
 
 
 class Division:
-    """A program and the part of it that is known: its paths, the tree of decisions, the prior mass explored.
+    """A program with the paths found so far, the tree of decisions, and the prior mass found.
 
     Made by `find_paths`; `explore` and `route` extend it. Iterating gives the paths.
 
@@ -138,7 +119,7 @@ class Division:
         >>> import anabranch as ab
         >>> from anabranch import programs
         >>> division = ab.find_paths(programs.branching, 2.0)
-        >>> len(division), division.explored
+        >>> len(division), division.prior_mass_found
         (2, 1.0)
         >>> [path.dim for path in division]
         [3, 2]
@@ -156,8 +137,8 @@ class Division:
         self._may_select = not program.selecting
         self._caught_up = 0
 
-    def _tame(self, last: Decision | None) -> None:
-        """Go on with a form of the program whose paths are each run as one, if there is one."""
+    def _rewrite(self, last: Decision | None) -> None:
+        """Rewrite a program with too many decision sequences: with selects if it can be, else for the interpreter."""
         program, where = self.program, "?" if last is None else last.where
         if self._may_select:
             self._may_select = False
@@ -186,7 +167,7 @@ class Division:
 
     @property
     def by_signature(self) -> Mapping[Any, Path]:
-        """The paths found so far by what tells them apart, in the order in which they were found."""
+        """The paths found so far by signature, in the order in which they were found."""
         return MappingProxyType(self._paths)
 
     @property
@@ -214,8 +195,8 @@ class Division:
         return self.program.pace.seconds_per_run
 
     @property
-    def explored(self) -> float:
-        """The share of prior probability on the paths found; what may be missing is the rest."""
+    def prior_mass_found(self) -> float:
+        """The prior probability of the paths found; the rest is on paths that were not."""
         return min(1.0, float(sum(path.prior_probability for path in self._paths.values())))
 
     @property
@@ -225,9 +206,9 @@ class Division:
         return set(self.program.split.keys() - met)
 
     @property
-    def remainder(self) -> float:
-        """The share of prior probability on executions with more than `max_sites` sites."""
-        return float(sum(math.exp(f.log_probability()) for f in self._tree.root.leaves() if f.remainder))
+    def prior_mass_truncated(self) -> float:
+        """The prior probability of executions with more than `max_sites` sites."""
+        return float(sum(math.exp(node.log_probability()) for node in self._tree.root.childless() if node.truncated))
 
     def explore(self, executions: int, seed: int | None = None) -> list[Executions]:
         """Execute the program from the prior, and keep the paths that this finds.
@@ -247,7 +228,7 @@ class Division:
                 self._caught_up += 1
 
     def _next_seed(self) -> int:
-        """Not the number after the last: a run with the next seed would make the same executions."""
+        """A seed from a hash; the next number would give the executions of a run with the next seed."""
         return stable_hash("explore", self._sent[0][1], len(self._sent)) >> 2 if self._sent else 0
 
     def route(
@@ -270,9 +251,9 @@ class Division:
         self._check_shapes(arrays)
         return self._send(sizes.pop(), seed, Constraints(arrays, masks), count=False)
 
-    def send(self, given: Constraints, executions: int, seed: int) -> list[Executions]:
-        """Execute the program with values of any sites, as far as these are met. New paths are kept."""
-        return self._send(executions, seed, given, count=False)
+    def send(self, constraints: Constraints, executions: int, seed: int) -> list[Executions]:
+        """Execute the program with constraints on any sites that it meets. New paths are kept."""
+        return self._send(executions, seed, constraints, count=False)
 
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
         shapes: dict[str, set[tuple[int, ...]]] = {}
@@ -285,77 +266,69 @@ class Division:
                 expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
                 raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
 
-    def _send(self, n: int, seed: int, given: Constraints, count: bool) -> list[Executions]:
+    def _send(self, n: int, seed: int, constraints: Constraints, count: bool) -> list[Executions]:
         try:
             # After a restart, the executions that were counted in the old form are to be counted in the new one.
             while self._caught_up < len(self._sent):
                 self._tree.send(*self._sent[self._caught_up])
                 self._caught_up += 1
-            arrivals = self._tree.send(n, seed, given, count)
+            arrived = self._tree.send(n, seed, constraints, count)
         except Restarted:
-            return self._send(n, seed, given, count)
+            return self._send(n, seed, constraints, count)
         self._check_observations()
         self._check_split()
-        return self.ended(arrivals)
+        return arrived
 
     # Step by step -----------------------------------------------------------------------------------------------
 
     def sequential(self) -> Division:
-        """The program anew, in a form whose executions can stop at an observation (see `advance`)."""
+        """A division of the same program, whose executions can stop at an observation (see `advance`)."""
         division = Division(replace(self.program, sequential=True))
         for executions, seed in self._sent:  # from which the prior probabilities of its paths are known
             with contextlib.suppress(LimitReached):  # what it would have found is found by those who go on with it
                 division.explore(executions, seed)
         return division
 
-    def begin(self, n: int, seed: int, given: Constraints | None = None) -> Part:
-        """Executions that have not done anything yet."""
-        return self._tree.root, Batch(seed, given or Constraints(), np.arange(n))
+    def begin(self, n: int, seed: int, constraints: Constraints | None = None) -> Executions:
+        """Executions at the root of the tree."""
+        return Executions(self._tree.root, Batch(seed, constraints or Constraints(), np.arange(n)))
 
-    def advance(self, parts: Iterable[Part], until: int) -> list[Arrival]:
-        """Send executions on from where they are: to a place from which `until` observations can be weighed, or to
+    def advance(self, groups: Iterable[Executions], until: int) -> list[Executions]:
+        """Send executions on from where they are: to a node from which `until` observations can be weighed, or to
         their end. `Restarted` says that the program took another form, and that they must begin again."""
-        return self._tree.advance(parts, until=until)
+        return self._tree.advance(groups, until=until)
 
-    def ended(self, arrivals: Iterable[Arrival]) -> list[Executions]:
-        """Executions that came to their end, with the path that they took."""
-        out = []
-        for arrival in arrivals:
-            path = None if arrival.fork.end is None else self._paths[arrival.fork.end.signature]
-            out.append(Executions(path, arrival.batch.members, arrival.values, arrival))
-        return out
-
-    def _found(self, fork: DecisionNode) -> None:
-        end = fork.end
-        assert end is not None
-        recording = end if isinstance(end, Recording) else end.recording
+    def _found(self, leaf: DecisionNode) -> None:
+        recording = leaf.recording
+        assert recording is not None
         if not recording.sites:
             raise errors.NoRandomVariables(
                 f"{self.program.name} draws no random variable",
                 remedy="Add a sample statement, or check that the sites are not hidden by a handler such as block",
             )
         if not self._paths:
-            self._check_repeatable(fork)
-        path = self._paths.get(end.signature)
+            self._check_repeatable(recording)
+        path = self._paths.get(recording.signature)
         if path is None:
-            self._paths[end.signature] = Path(self.program, [end], [fork])
+            leaf.path = self._paths[recording.signature] = Path(self.program, [recording], [leaf])
         else:
-            path.add(fork)
+            leaf.path = path
+            path.add(leaf)
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
-            if len(path.ends) > limit and not path.interpreted:
-                self._tame(path.last_decision)
+            if len(path.recordings) > limit and not path.interpreted:
+                self._rewrite(path.last_decision)
 
-    def _check_repeatable(self, fork: DecisionNode) -> None:
-        """Run the first path again: a program that draws outside its sites shows itself here, if not later."""
-        if isinstance(fork.end, Recording):
-            check_same(fork.end, record(self.program, fork.end.answers))
+    def _check_repeatable(self, recording: Recording) -> None:
+        """Run the first path again, to find a program that draws random numbers outside its sites."""
+        if not recording.concrete:
+            check_same(recording, rerun(self.program, recording.choices))
 
     def check_some_end(self) -> None:
         """Raise `EndlessProgram` if every execution so far had more than `max_sites` sites."""
         self._tree.check_some_end()
 
     def _check_observations(self) -> None:
-        """An observation outside its support on one path may be meant; on every path it is a fault."""
+        """Raise the error of an observation that is outside its support on every path."""
         paths = self._paths.values()
         if paths and all(path.fault for path in paths):
             raise next(iter(paths)).fault  # type: ignore[misc]
@@ -374,27 +347,27 @@ class Division:
         return len(self._paths)
 
     def tree(self, limit: int = 40) -> str:
-        """The tree of decisions as text, its `limit` most probable ends."""
-        return draw_tree(repr(self), self._endings(), limit)
+        """The tree of decisions as text, with its `limit` most probable leaves."""
+        return draw_tree(repr(self), self._shown_leaves(), limit)
 
-    def _endings(self) -> Iterator[Ending]:
-        for fork in self._tree.root.leaves():
-            if isinstance(fork.end, Recording):
-                path = self._paths[fork.end.signature]
-                decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in fork.end.decisions)
-                yield Ending(decisions, _dimensions(path), math.exp(fork.log_probability()))
+    def _shown_leaves(self) -> Iterator[Leaf]:
+        for node in self._tree.root.childless():
+            if node.path is not None and node.recording is not None and not node.recording.concrete:
+                decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in node.recording.decisions)
+                yield Leaf(decisions, _dimensions(node.path), math.exp(node.log_probability()))
         for path in self._paths.values():
             if path.interpreted:
                 label = f"{_dimensions(path)}, interpreted"
-                yield Ending(((path.signature, path.description),), label, path.prior_probability)
-        if self.remainder:
+                yield Leaf(((path.signature, path.description),), label, path.prior_probability)
+        if self.prior_mass_truncated:
             words = f"more than {self.program.max_sites} sites"
-            yield Ending(((words, words),), "not followed", self.remainder)
+            yield Leaf(((words, words),), "not followed", self.prior_mass_truncated)
 
     def __repr__(self) -> str:
-        remainder = f", {self.remainder:.3g} beyond {self.program.max_sites} sites" if self.remainder else ""
+        found, truncated = 100 * self.prior_mass_found, 100 * self.prior_mass_truncated
+        beyond = f", {truncated:.3g} % truncated at {self.program.max_sites} sites" if truncated else ""
         count = f"{len(self)} path{'s' if len(self) != 1 else ''}"
-        return f"{self.program.name}: {count}, {self.explored:.4g} of the prior explored{remainder}"
+        return f"{self.program.name}: {count}, {found:.4g} % of the prior mass found{beyond}"
 
 
 def _dimensions(path: Path) -> str:

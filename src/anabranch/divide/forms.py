@@ -1,10 +1,9 @@
-"""What distributions of one form compute, on the host.
+"""Functions of distributions of one form, evaluated by NumPy.
 
-From one execution of an interpreted program to the next the parameters of a distribution change, and its form does
-not: the class, what it is made of, and the shapes and types of the parameters. What is asked of it (a log density, a
+Between executions of an interpreted program the parameters of a distribution change, and its form does not: the class,
+the distributions and transforms inside, and the shapes and types of the parameters. A function of it (a log density, a
 transform to its support, whether its parameters are valid) is therefore traced once for each form, as a function of
-the parameters, and evaluated with NumPy ever after. Only NumPyro's own distributions have a form: one of the user's may
-hold what its parameters do not show.
+the parameters. Only NumPyro's own distributions have a form: one of the user's may depend on more than its parameters.
 """
 
 from __future__ import annotations
@@ -23,26 +22,23 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform, Transform
 
 from anabranch.divide import numpy_backend
+from anabranch.divide.distributions import base_support, summed, support_holds
 from anabranch.divide.internals import inside, known_array
-from anabranch.divide.terms import base_support, summed, support_holds
 from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection, log_prob_of
 
 __all__ = [
+    "Deferred",
     "Described",
     "Form",
-    "Term",
     "Together",
     "at",
-    "coordinates",
     "described",
     "held",
-    "log_jacobian",
     "parameters_hold",
-    "placed",
 ]
 
-_MOST_FORMS, _MOST_FOUND, _MOST_NUMBERS = 2_000, 1_000, 4_000_000
-_MOST_OF_AN_ARRAY, _MOST_TO_COMPARE = 1_000, 64
+_MAX_FORMS, _MAX_FOUND, _MAX_NUMBERS = 2_000, 1_000, 4_000_000
+_MAX_OF_AN_ARRAY, _MAX_TO_COMPARE = 1_000, 64
 """Numbers in an array that is part of a form and not a parameter, above which there is no form; numbers among the
 parameters, above which they are not remembered."""
 
@@ -51,7 +47,7 @@ Type = tuple[tuple[int, ...], np.dtype, bool]
 
 
 class _NoForm(Exception):
-    """The distribution holds something of which nothing is known."""
+    """The distribution has a part that is not known."""
 
 
 class Form:
@@ -122,12 +118,12 @@ class _Function:
         return [v in needed for v in body.invars]
 
 
-Term = tuple[_Function, list[np.ndarray]]
+Deferred = tuple[_Function, list[np.ndarray]]
 """A function, and what it is to be evaluated at."""
 
 
 def at(function: _Function, arguments: Sequence[np.ndarray]) -> np.ndarray:
-    """The value of a term."""
+    """The value of a function that was deferred."""
     return function([x[None] for x in arguments])[0]
 
 
@@ -142,11 +138,11 @@ class Described:
     @property
     def content(self) -> bytes | None:
         """The parameters as bytes, if they are few."""
-        if sum(x.size for x in self.parameters) > _MOST_TO_COMPARE:
+        if sum(x.size for x in self.parameters) > _MAX_TO_COMPARE:
             return None
         return b"".join([x.tobytes() for x in self.parameters])
 
-    def term(self, of: Callable[..., Any], *values: Any) -> Term | None:
+    def deferred(self, of: Callable[..., Any], *values: Any) -> Deferred | None:
         """A function of the distribution and of values, to be computed; None if it cannot be had in this way."""
         try:
             given = [_as_parameter(value) for value in values]
@@ -157,12 +153,12 @@ class Described:
 
     def of(self, of: Callable[..., Any], *values: Any) -> np.ndarray | None:
         """What a function of the distribution gives at values; None if it cannot be had in this way."""
-        waiting = self.term(of, *values)
+        waiting = self.deferred(of, *values)
         return None if waiting is None else at(*waiting)
 
-    def log_density(self, value: Any, scale: Any, check_support: bool) -> Term | None:
+    def log_density(self, value: Any, scale: Any, check_support: bool) -> Deferred | None:
         """The log density of a statement, to be computed."""
-        return self.term(
+        return self.deferred(
             log_density_inside if check_support else log_density, value, *(() if scale is None else [scale])
         )
 
@@ -187,7 +183,7 @@ def described(distribution: Any) -> Described | None:
         form = _forms[whole]
     except KeyError:
         form = _new_form(distribution, leaves, types)
-        if len(_forms) >= _MOST_FORMS:
+        if len(_forms) >= _MAX_FORMS:
             _forms.clear()
         _forms[whole] = form
     return None if form is None else Described(form, leaves, parameters)
@@ -297,28 +293,12 @@ def _frozen(value: Any) -> Any:
         return kind, *[_frozen(part) for part in value]
     if isinstance(value, dict):
         return kind, *[(_frozen(name), _frozen(part)) for name, part in value.items()]
-    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc" and value.size <= _MOST_OF_AN_ARRAY:
+    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc" and value.size <= _MAX_OF_AN_ARRAY:
         return kind, value.shape, value.dtype, value.tobytes()
     raise _NoForm
 
 
 # What is asked of a distribution --------------------------------------------------------------------------------------
-
-
-def placed(distribution: Any, coordinates: Any) -> Any:
-    """The value at unconstrained coordinates."""
-    return biject_to(distribution.support)(coordinates)
-
-
-def log_jacobian(distribution: Any, coordinates: Any) -> Any:
-    """log |dx/du| at unconstrained coordinates u."""
-    transform = biject_to(distribution.support)
-    return jnp.sum(transform.log_abs_det_jacobian(coordinates, transform(coordinates)))
-
-
-def coordinates(distribution: Any, value: Any) -> Any:
-    """The unconstrained coordinates of a value."""
-    return biject_to(distribution.support).inv(value)
 
 
 def holds(distribution: Any, value: Any) -> Any:
@@ -364,7 +344,7 @@ def parameters_hold(known: Described) -> bool:
     result = known.of(valid)
     holds = result is not None and bool(result)
     if holds and content is not None:
-        if len(found) >= _MOST_FOUND:
+        if len(found) >= _MAX_FOUND:
             found.clear()
         found.add(content)
     return holds
@@ -372,7 +352,7 @@ def parameters_hold(known: Described) -> bool:
 
 def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     """Which parts of a value are inside the support, and whether that depends on a site; None if that is not known."""
-    waiting = None if known is None else known.term(holds, value)
+    waiting = None if known is None else known.deferred(holds, value)
     if known is None or waiting is None:
         return None
     depends = zip((value, *known.leaves), waiting[0].depends_on, strict=True)
@@ -380,11 +360,11 @@ def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     return at(*waiting), is_random
 
 
-# Many terms at once ---------------------------------------------------------------------------------------------------
+# Many at once ---------------------------------------------------------------------------------------------------------
 
 
 class Together:
-    """Terms to be computed for the statements of many executions: at once for those that share a form.
+    """What was deferred for the statements of many executions: computed at once for those that share a form.
 
     Each is put in its place in an array that it is given, at the latest by `finish`.
     """
@@ -399,7 +379,7 @@ class Together:
         places.append((slots, slot))
         rows.append(arguments)
         self._numbers += sum(x.size for x in arguments)
-        if self._numbers > _MOST_NUMBERS:
+        if self._numbers > _MAX_NUMBERS:
             self.finish()
 
     def finish(self) -> None:

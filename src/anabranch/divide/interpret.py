@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,38 +20,27 @@ import numpy as np
 from jax.tree_util import tree_leaves, tree_map
 from numpyro.distributions import biject_to
 
-from anabranch.divide import forms
+from anabranch.divide import distributions
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.forms import Form, Together
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.terms import Terms
 from anabranch.limits import checkpoint
 
-__all__ = ["Execution", "Interpreted", "interpret", "put_coordinates", "replay"]
+__all__ = ["Interpreted", "interpret", "put_coordinates", "replay"]
 
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
 
-@dataclass(frozen=True, eq=False)
-class Execution:
-    """One concrete run of a program."""
-
-    recording: Recording
-    values: dict[str, np.ndarray]
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        return self.recording.signature
-
-
 class _Assigning:
-    """An oracle for which nothing is open: every site has its value when it is met."""
+    """An oracle that gives every site its value when it is met."""
 
     def __init__(self, assign: Assign) -> None:
         self._assign = assign
-        self.values: dict[str, np.ndarray] = {}
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray:
         known = site.described
@@ -61,9 +49,7 @@ class _Assigning:
         else:
             parameters = [np.asarray(as_input(x))[None] for x in tree_leaves(site.distribution)]
         dtype = np.int64 if site.discrete else np.float64
-        value = np.asarray(self._assign(site, parameters), dtype)
-        self.values[site.name] = value
-        return value
+        return np.asarray(self._assign(site, parameters), dtype)
 
     def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
         raise AssertionError("an interpreted run leaves no question open")
@@ -72,10 +58,9 @@ class _Assigning:
         raise AssertionError("an interpreted run leaves no question open")
 
 
-def interpret(program: Program, assign: Assign) -> Execution:
+def interpret(program: Program, assign: Assign) -> Recording:
     """Run the program once. `assign(site, parameters)` gives each site its value."""
-    oracle = _Assigning(assign)
-    recorder = Recorder(program, oracle)
+    recorder = Recorder(program, _Assigning(assign))
     recorder.recording.concrete = True
     started = time.perf_counter()
     recording = recorder.run()
@@ -83,23 +68,23 @@ def interpret(program: Program, assign: Assign) -> Execution:
     for index in recording.asked:
         site = recording.sites[index]
         site.fixed = site.value.known
-    return Execution(recording, oracle.values)
+    return recording
 
 
 def replay(values: Mapping[str, np.ndarray]) -> Assign:
-    """Give each site the value it had."""
+    """Give each site the value that it has here."""
     return lambda site, _: values[site.name]
 
 
 class Interpreted:
-    """The backend of a path that is run by the interpreter: slow, universal, without a gradient."""
+    """The backend of a path that the interpreter runs, once for each point: slow, and without a gradient."""
 
-    def __init__(self, program: Program, execution: Execution) -> None:
-        self.program, self.execution = program, execution
+    def __init__(self, program: Program, recording: Recording) -> None:
+        self.program, self.recording = program, recording
         self.columns: dict[str, slice] = {}
-        for site in execution.recording.free:
+        for site in recording.free:
             self.columns[site.name] = slice(self.dim, self.dim + int(np.prod(site.unconstrained_shape)))
-        self._fixed = {s.name: s.fixed for s in execution.recording.sites if s.fixed is not None}
+        self._fixed = {s.name: s.fixed for s in recording.sites if s.fixed is not None}
 
     @property
     def dim(self) -> int:
@@ -112,7 +97,7 @@ class Interpreted:
             checkpoint()
             jacobians: list[np.ndarray] = []
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
-            parts.append(None if run is None else (jacobians, *run.recording.densities(together)))
+            parts.append(None if run is None else (jacobians, *run.once(Terms).densities(together)))
         started = time.perf_counter()
         together.finish()
         self.program.pace.add_to_last(time.perf_counter() - started)
@@ -121,17 +106,20 @@ class Interpreted:
 
     evaluate_on_host = evaluate
 
-    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]:
+    def named(
+        self, points: np.ndarray, traced: Callable[[Recording], Any] | None = None, at_once: int | None = None
+    ) -> list[NamedValues]:
+        """What `Path.outcomes` says of each point."""
         out, ready = [], self._placed_at_once(points)
         for i, point in enumerate(points):
             checkpoint()
             run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}))
             if run is not None:
-                sites, deterministics, result = concrete(
-                    (run.values, run.recording.deterministics, run.recording.result)
-                )
-                batched = {name: value[None] for name, value in sites.items()}
-                out.append((np.array([i]), batched, _with_axis(deterministics), _with_axis(result)))
+                wanted = concrete((run.deterministics, run.result) if traced is None else ({}, traced(run)))
+                deterministics, result = tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, wanted)
+                varies = tree_map(lambda x: isinstance(x, np.ndarray), wanted)
+                values = {name: value[None] for name, value in run.values.items()}
+                out.append(NamedValues(np.array([i]), values, deterministics, result, varies))
         return out
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -141,20 +129,20 @@ class Interpreted:
             checkpoint()
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
-            for site in run.recording.sites:
+            for site in run.sites:
                 if site.name in self.columns:
                     put_coordinates(site, out[i], self.columns[site.name], together)
         together.finish()
         return out
 
     def _placed_at_once(self, points: np.ndarray) -> dict[str, tuple[Form, np.ndarray]]:
-        """The values of those sites at all points whose transform has no parameters; they hold for one form."""
+        """The values at all points of sites whose transform has no parameters, with the form for which they hold."""
         out = {}
-        for site in self.execution.recording.free:
+        for site in self.recording.free:
             if site.described is None or site.discrete or not len(points):
                 continue
             form, shape = site.described.form, site.unconstrained_shape
-            function = form.function(forms.placed, (shape, np.dtype(np.float64), False))
+            function = form.function(distributions.placed, (shape, np.dtype(np.float64), False))
             if function is not None and not any(function.depends_on[1:]):
                 # A copy: NumPy may compute with another rounding where the numbers are not side by side.
                 coordinates = points[:, self.columns[site.name]].reshape(len(points), *shape).copy()
@@ -188,10 +176,10 @@ class Interpreted:
                     raise _LeftPath
                 return coordinates
             known = site.described
-            waiting = None if known is None else known.term(forms.log_jacobian, coordinates)
+            waiting = None if known is None else known.deferred(distributions.log_jacobian, coordinates)
             form, placed = ready.get(site.name, (None, None))
             if known is not None and form is not known.form:
-                placed = known.of(forms.placed, coordinates)
+                placed = known.of(distributions.placed, coordinates)
             if placed is None or waiting is None:
                 placed, log_jacobian = _placed(site, coordinates)
                 jacobians.append(log_jacobian)
@@ -202,13 +190,13 @@ class Interpreted:
 
         return value
 
-    def _run(self, assign: Assign) -> Execution | None:
-        """The run with these values, or None if it goes another way."""
+    def _run(self, assign: Assign) -> Recording | None:
+        """The run with these values, or None if it takes another path."""
         try:
             run = interpret(self.program, assign)
         except (_LeftPath, TooManySites):
             return None
-        return run if run.signature == self.execution.signature else None
+        return run if run.signature == self.recording.signature else None
 
 
 class _LeftPath(BaseException):
@@ -233,7 +221,7 @@ def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def concrete(tree: Any) -> Any:
-    """A pytree with the traced values of an interpreted run replaced by what they are."""
+    """A pytree with the traced values of a concrete run replaced by their values."""
     return tree_map(lambda x: x.known if isinstance(x, PathTracer) else x, tree, is_leaf=_is_traced)
 
 
@@ -241,16 +229,12 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, PathTracer)
 
 
-def _with_axis(tree: Any) -> Any:
-    return tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, tree)
-
-
 def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Together) -> None:
     """Put the coordinates of a site of an interpreted run into a point; most are there once `together` is finished."""
     if site.discrete:
         point[columns] = site.value.known.reshape(-1)
         return
-    waiting = None if site.described is None else site.described.term(forms.coordinates, site.value.known)
+    waiting = None if site.described is None else site.described.deferred(distributions.coordinates, site.value.known)
     if waiting is not None:
         together.add(point, columns, *waiting)
         return

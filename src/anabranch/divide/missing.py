@@ -40,7 +40,7 @@ class Missing:
     positions: np.ndarray
 
     def spread(self, values: Any) -> Any:
-        """The missing values at their places in an array of the whole shape; what stands elsewhere is not used."""
+        """The missing values at their places in an array of the whole shape; the other entries are not used."""
         return values if self.distribution.shape() == self.shape else values[self.positions]
 
     def nothing(self) -> Any:
@@ -48,7 +48,7 @@ class Missing:
 
 
 def missing_values(msg: dict[str, Any], place: str) -> Missing | None:
-    """What is latent of a statement with `obs_mask`, if the message of a latent site comes from one."""
+    """The latent part of a statement with `obs_mask`, if the message of a latent site comes from one."""
     if not msg["name"].endswith(_ENDINGS):
         return None
     of_statement = locals_of_obs_mask(ends_at=belongs_to_program)

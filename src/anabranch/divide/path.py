@@ -1,9 +1,9 @@
-"""A path: one straight-line program, with a fixed set of variables (paper, section 4.1)."""
+"""A path: a straight-line program (SLP) with a fixed set of variables (paper, section 4.1)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Protocol
@@ -14,24 +14,26 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
+from anabranch.divide.distributions import support_text
 from anabranch.divide.evaluation import Evaluation
 from anabranch.divide.internals import without_reverse_mode
-from anabranch.divide.interpret import Execution, Interpreted, interpret, replay
+from anabranch.divide.interpret import Interpreted
+from anabranch.divide.named_values import NamedValues
 from anabranch.divide.prior import PriorDraws, draw_within
-from anabranch.divide.recording import Decision, Program, Recording
-from anabranch.divide.replay import check_same, record
+from anabranch.divide.recording import Choices, Decision, Program, Recording
+from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.show import counted
-from anabranch.divide.terms import support_text
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 
-__all__ = ["Outcome", "Path", "SiteInfo", "rebuild"]
+__all__ = ["Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
+Traced = Callable[[Recording], Any]
+"""Gives a pytree of values that a recording has traced."""
 _SELDOM, _JUDGED = 1e-3, 1_000
-"""The share of points without a density up to which nothing is said of them, and the points from which on a single one
-says something."""
+"""A warning is logged once more than this share of the points had no density, of at least so many points."""
 
 
 class Backend(Protocol):
@@ -41,14 +43,16 @@ class Backend(Protocol):
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation: ...
 
-    def named(self, points: np.ndarray) -> list[tuple[np.ndarray, dict[str, np.ndarray], dict[str, Any], Any]]: ...
+    def named(
+        self, points: np.ndarray, traced: Traced | None = None, at_once: int | None = None
+    ) -> list[NamedValues]: ...
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """A site of a path, for people to look at. `value` is what a discrete site is fixed to, or None."""
+    """A site of a path. `value` is the value to which a discrete site is fixed, or None."""
 
     name: str
     shape: tuple[int, ...]
@@ -57,16 +61,6 @@ class SiteInfo:
     where: str
     columns: slice | None
     value: np.ndarray | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Executions by one decision sequence, over the points numbered `index`."""
-
-    index: np.ndarray
-    values: dict[str, np.ndarray]
-    deterministics: dict[str, Any]
-    result: Any
 
 
 class Path:
@@ -89,43 +83,41 @@ class Path:
         -6.7083
     """
 
-    def __init__(
-        self, program: Program, ends: Sequence[Recording | Execution], forks: Sequence[DecisionNode] = ()
-    ) -> None:
+    def __init__(self, program: Program, recordings: Sequence[Recording], leaves: Sequence[DecisionNode] = ()) -> None:
         self.program = program
-        self._ends, self._forks = list(ends), list(forks)
+        self._recordings, self._leaves = list(recordings), list(leaves)
         self._log_probability: float | None = None
         self.invalid = 0
-        """How many points of the path had a density of NaN or plus infinity, and were taken as outside."""
+        """Points of the path with a density of NaN or plus infinity; they count as outside the path."""
         self.evaluated = 0
-        """At how many points the density was computed."""
+        """Points at which the density was computed."""
         self._said_invalid = False
 
-    def add(self, fork: DecisionNode) -> None:
-        """Another decision sequence of this path was found."""
-        assert fork.end is not None
-        self._ends.append(fork.end)
-        self._forks.append(fork)
+    def add(self, leaf: DecisionNode) -> None:
+        """Add a decision sequence of the same path."""
+        assert leaf.recording is not None
+        self._recordings.append(leaf.recording)
+        self._leaves.append(leaf)
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
 
     @property
-    def ends(self) -> list[Recording] | list[Execution]:
-        """The decision sequences; where one of them leaves JAX, one execution, by which the interpreter knows them."""
-        executions = [end for end in self._ends if isinstance(end, Execution)]
-        return executions[:1] or [end for end in self._ends if isinstance(end, Recording)]
+    def recordings(self) -> list[Recording]:
+        """One for each decision sequence; if the interpreter runs the path, one of its runs."""
+        concrete = [recording for recording in self._recordings if recording.concrete]
+        return concrete[:1] or self._recordings
 
-    # What it is -------------------------------------------------------------------------------------------------
+    # Facts --------------------------------------------------------------------------------------------------------
 
     @property
     def recording(self) -> Recording:
-        """The first of its decision sequences, as recorded; the others have the same sites."""
-        return _recording(self.ends[0])
+        """The recording of its first decision sequence; the others have the same sites."""
+        return self.recordings[0]
 
     @property
     def interpreted(self) -> bool:
         """Whether the path is run by the interpreter, one Python run per point."""
-        return isinstance(self.ends[0], Execution)
+        return self.recording.concrete
 
     @property
     def has_gradient(self) -> bool:
@@ -144,7 +136,7 @@ class Path:
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """What tells this path from every other."""
+        """The addresses and the values fixed, which no other path shares."""
         return self.recording.signature
 
     @cached_property
@@ -179,7 +171,7 @@ class Path:
                 if s.value is not None
             ]
             return (tuple(fixed),)
-        return tuple(tuple(map(str, end.decisions)) for end in self.ends if isinstance(end, Recording))
+        return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
 
     @cached_property
     def description(self) -> str:
@@ -201,8 +193,8 @@ class Path:
 
     @property
     def fault(self) -> errors.AnabranchError | None:
-        """What makes the density zero on the whole path: an observation outside a support that is not random."""
-        faults = [next((o.fault for o in _recording(end).observations if o.fault), None) for end in self._ends]
+        """The error for an observation outside its support, if that makes the density zero on the whole path."""
+        faults = [next((o.fault for o in each.observations if o.fault), None) for each in self._recordings]
         return faults[0] if all(faults) else None
 
     @property
@@ -210,7 +202,7 @@ class Path:
         """The log prior probability of the path: exact if it takes only discrete sites with known parameters."""
         if self._log_probability is not None:
             return self._log_probability
-        return float(reduce(np.logaddexp, (fork.log_probability() for fork in self._forks), -np.inf))
+        return float(reduce(np.logaddexp, (leaf.log_probability() for leaf in self._leaves), -np.inf))
 
     @property
     def prior_probability(self) -> float:
@@ -221,23 +213,18 @@ class Path:
         kind = ", interpreted" if self.interpreted else ""
         return f"Path({self.description!r}, dim={self.dim}, prior_probability={self.prior_probability:.4g}{kind})"
 
-    # What it computes -------------------------------------------------------------------------------------------
+    # Density ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _backend(self) -> Backend:
         # One more run of the Python costs little beside a compilation, and a program that does not do the same again
         # must not get a density.
-        if isinstance(self.ends[0], Execution):
-            again = interpret(self.program, replay(self.ends[0].values))
-            check_same(self.ends[0].recording, again.recording)
-            return Interpreted(self.program, self.ends[0])
-        recordings = [end for end in self.ends if isinstance(end, Recording)]
-        for recording in recordings:
-            check_same(recording, record(self.program, recording.answers))
-        return Compiled(recordings)
+        for recording in self.recordings:
+            check_same(recording, rerun(self.program, recording.choices))
+        return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
 
     def evaluate(self, points: Any, *, compile: bool = True) -> Evaluation:
-        """Log prior, log likelihood and guard at each point; `compile=False` computes on the host, for a few points."""
+        """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy."""
         points = self._checked(points)
         backend = self._backend
         return self._counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
@@ -298,8 +285,7 @@ class Path:
     def is_often_invalid(self) -> bool:
         """Whether the density is NaN or infinite at more than one point in a thousand.
 
-        Fewer are those far out, which a search for modes tries. Where invalid points have mass, or border on it, draws
-        go there again and again.
+        A search for modes tries a few such points far out; more of them mean that draws from the path meet them.
         """
         return self.invalid > _SELDOM * max(self.evaluated, _JUDGED)
 
@@ -315,27 +301,34 @@ class Path:
         """Every site by name at each point, the fixed ones included."""
         points = self._checked(points)
         out: dict[str, np.ndarray] = {}
-        for index, values, _, _ in self._backend.named(points):
-            for name, value in values.items():
+        for part in self._backend.named(points, lambda recording: None):
+            for name, value in part.values.items():
                 shape = (len(points), *value.shape[1:])
                 fill = 0 if np.issubdtype(value.dtype, np.integer) else np.nan
-                out.setdefault(name, np.full(shape, fill, value.dtype))[index] = value
+                out.setdefault(name, np.full(shape, fill, value.dtype))[part.index] = value
         return out
 
-    def outcomes(self, points: Any) -> list[Outcome]:
+    def outcomes(self, points: Any) -> list[NamedValues]:
         """Sites, deterministics and the program's return value at each point.
 
-        A list with one `Outcome` for each decision sequence that some of the points take; `index` says which points.
-        What is the same for all of them, a constant, comes without the axis for points.
+        One `NamedValues` for each decision sequence that some of the points take; `index` says which points. What is
+        the same for all of them, a constant, comes without the axis for points.
         """
-        return [Outcome(*outcome) for outcome in self._backend.named(self._checked(points))]
+        return self._backend.named(self._checked(points))
+
+    def traced_values(self, points: Any, traced: Traced, at_once: int) -> list[NamedValues]:
+        """The sites at each point and, as the `result`, the traced values that `traced` gives for a recording.
+
+        So many points are computed `at_once`, and there is one `NamedValues` for each part.
+        """
+        return self._backend.named(self._checked(points), traced, at_once)
 
     def points(self, values: Mapping[str, Any]) -> np.ndarray:
         """The points at which the sites have these values, each an array with the batch as its first axis."""
         return self.checked_inside(self.coordinates(values))
 
     def checked_inside(self, points: np.ndarray) -> np.ndarray:
-        """The points, none of which may have a coordinate of a value outside its support."""
+        """The points; raises `ValueError` if a value was outside its support."""
         for site in self.sites:
             if site.columns is not None and np.isnan(points[:, site.columns]).any():
                 raise ValueError(f"values: site {site.name!r} ({site.where}) has a value outside its support")
@@ -371,26 +364,21 @@ class Path:
     # Crossing to another process --------------------------------------------------------------------------------
 
     @property
-    def plain_ends(self) -> list[Any]:
-        """What `rebuild` needs: the answers of each decision sequence, or the values of an execution."""
-        return [end.values if isinstance(end, Execution) else end.answers for end in self.ends]
+    def choices(self) -> list[Choices]:
+        """What `rebuild` needs of each decision sequence."""
+        return [recording.choices for recording in self.recordings]
 
     def __reduce__(self) -> Any:
         # cloudpickle, since programs are often closures, or functions of a notebook.
-        return _unpickled, (cloudpickle.dumps(self.program), self.plain_ends, self.log_prior_probability)
+        return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability)
 
 
-def _recording(end: Recording | Execution) -> Recording:
-    return end.recording if isinstance(end, Execution) else end
+def rebuild(program: Program, choices: Sequence[Choices]) -> Path:
+    """A path from the program and its `choices` alone."""
+    return Path(program, [rerun(program, each) for each in choices])
 
 
-def rebuild(program: Program, ends: Sequence[Any]) -> Path:
-    """A path from the program and its `plain_ends` alone."""
-    again = [interpret(program, replay(end)) if isinstance(end, dict) else record(program, end) for end in ends]
-    return Path(program, again)
-
-
-def _unpickled(pickled: bytes, ends: list[Any], log_probability: float) -> Path:
-    path = rebuild(cloudpickle.loads(pickled), ends)
+def _unpickled(pickled: bytes, choices: list[Choices], log_probability: float) -> Path:
+    path = rebuild(cloudpickle.loads(pickled), choices)
     path._log_probability = log_probability
     return path

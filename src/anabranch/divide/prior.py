@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from anabranch.divide.batch import Batch, Constraints
 from anabranch.divide.forms import Together
-from anabranch.divide.interpret import Execution, interpret, put_coordinates
+from anabranch.divide.interpret import interpret, put_coordinates
 from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Recording, Site
 from anabranch.limits import checkpoint
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PriorDraws", "draw_within"]
 
 _ATTEMPTS_PER_DRAW = 100
-_FEWEST_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
+_MIN_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
 # Not the stream of exploration: the executions that found a path must not also say how probable it is.
 _STREAM = 1
 
@@ -36,7 +36,7 @@ class PriorDraws:
     """Draws from the prior within a path.
 
     Attributes:
-        points: the draws, at most as many as were asked for; fewer if the guards are rarely met.
+        points: the draws, at max_attempts as many as were asked for; fewer if the guards are rarely met.
         log_weights: their weights; all the same unless the probability of a fixed value depends on the draw.
         log_probability: log prior probability of the path, as estimated from these draws.
         log_probability_sd: its Monte Carlo error; zero where the probability is exact.
@@ -50,40 +50,40 @@ class PriorDraws:
     attempts: int
 
 
-def draw_within(path: Path, n: int, seed: int, most: int | None = None) -> PriorDraws:
-    """Draw until `n` draws lie in the path, or until it is clear that few do, or `most` attempts were made."""
+def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) -> PriorDraws:
+    """Draw until `n` draws lie in the path, or `max_attempts` attempts were made."""
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    found, attempts, size = 0, 0, max(n, _FEWEST_ATTEMPTS[path.interpreted])
-    most = _ATTEMPTS_PER_DRAW * size if most is None else most
-    size = min(size, most)
-    while found < n and attempts < most:
+    found, attempts, size = 0, 0, max(n, _MIN_ATTEMPTS[path.interpreted])
+    max_attempts = _ATTEMPTS_PER_DRAW * size if max_attempts is None else max_attempts
+    size = min(size, max_attempts)
+    while found < n and attempts < max_attempts:
         checkpoint()
         batches.append(_batch(path, size, seed, attempts))
         found += len(batches[-1][0])
         attempts += size
-        size = min(2 * size, 20_000, most - attempts) if not path.interpreted else min(size, most - attempts)
+        size = min(size if path.interpreted else min(2 * size, 20_000), max_attempts - attempts)
     points, log_weights, every = (np.concatenate(part) for part in zip(*batches, strict=True))
     log_mean = logsumexp(every) - np.log(attempts)
     # Relative to the mean, so that a probability too small for a float still has an error.
     relative = np.exp(every - log_mean) if np.isfinite(log_mean) else np.full(attempts, np.inf)
     error = relative.std() / np.sqrt(attempts) if np.isfinite(log_mean) else np.inf
-    if any(isinstance(end, Execution) or any(d.node is not None for d in end.decisions) for end in path.ends):
+    if path.interpreted or any(d.node is not None for recording in path.recordings for d in recording.decisions):
         error = max(error, 1 / attempts)  # guards that never failed may still do
     return PriorDraws(points[:n], log_weights[:n], float(log_mean), float(error), attempts)
 
 
 def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Some attempts: the points inside the path with their log weights, and the log weight of every attempt.
+    """A batch of attempts: the points inside the path with their log weights, and the log weight of every attempt.
 
-    Each decision sequence tries the same executions, and an execution belongs to one of them at most.
+    Each decision sequence tries the same executions, and an execution belongs to one of them at max_attempts.
     """
     every = np.full(size, -np.inf)
     inside = np.zeros((size, path.dim))
-    for end in path.ends:
-        if isinstance(end, Execution):
-            log_weights, points = _interpreted(path, end, size, seed, offset)
+    for recording in path.recordings:
+        if recording.concrete:
+            log_weights, points = _interpreted(path, recording, size, seed, offset)
         else:
-            log_weights, values = _attempt(end, size, seed, offset)
+            log_weights, values = _attempt(recording, size, seed, offset)
             points = path.points(values) if (log_weights > -np.inf).any() else inside[:0]
         taken = log_weights > -np.inf
         inside[taken] = points
@@ -92,31 +92,31 @@ def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, n
     return inside[taken], every[taken], every
 
 
-def _attempt(end: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+def _attempt(recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     """The log weight of each attempt (minus infinity if outside the path), and the values of those inside."""
     batch = Batch(seed, Constraints(), np.arange(size), key=offset, stream=_STREAM)
-    batch.env = {site.outputs[0]: site.fixed[None] for site in end.sites if site.fixed is not None}
-    values = batch.site_values(end)
+    batch.env = {site.outputs[0]: site.fixed[None] for site in recording.sites if site.fixed is not None}
+    values = batch.site_values(recording)
     log_weights = np.zeros(size)
-    for decision in end.decisions:
+    for decision in recording.decisions:
         if decision.node is not None:
-            answers = batch.values(end, decision.node)
+            answers = batch.values(recording, decision.node)
             holds = (answers == decision.answer).reshape(len(answers), -1).all(axis=1)
             log_weights = np.where(holds, log_weights, -np.inf)
-    for site in _fixed(end):
+    for site in _fixed(recording):
         assert site.fixed is not None
-        constant = end.log_mass(site, site.fixed)
+        constant = recording.log_mass(site, site.fixed)
         if constant is None:
-            node, result = end.mass_function(site)
+            node, result = recording.mass_function(site)
             batch.env[node] = site.fixed[None]
-            constant = batch.values(end, result)
+            constant = batch.values(recording, result)
         log_weights = log_weights + constant
     return log_weights, {name: value[log_weights > -np.inf] for name, value in values.items()}
 
 
-def _interpreted(path: Path, end: Execution, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
+def _interpreted(path: Path, recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """The log weight of each attempt, one run of the program, and the points of those inside the path."""
-    fixed = {site.name: site.fixed for site in _fixed(end.recording)}
+    fixed = {site.name: site.fixed for site in _fixed(recording)}
     log_weights, together = np.full(size, -np.inf), Together()
     met: list[tuple[int, np.ndarray, np.ndarray]] = []
     for i in range(size):
@@ -131,12 +131,12 @@ def _interpreted(path: Path, end: Execution, size: int, seed: int, offset: int) 
             run = interpret(path.program, assign)
         except TooManySites:
             continue
-        if run.signature == end.signature:
+        if run.signature == recording.signature:
             point = np.zeros(path.dim)
-            for site, info in zip(run.recording.sites, path.sites, strict=True):
+            for site, info in zip(run.sites, path.sites, strict=True):
                 if info.columns is not None:
                     put_coordinates(site, point, info.columns, together)
-            met.append((i, run.recording.drawn_log_masses(_fixed(run.recording), together), point))
+            met.append((i, run.drawn_log_masses(_fixed(run), together), point))
     together.finish()
     for i, log_masses, _ in met:
         log_weights[i] = log_masses.sum()

@@ -3,8 +3,8 @@
 A `Recorder` runs the program under a `PathTrace`. A latent site becomes an input of the graph; an observation and a
 factor become terms of the likelihood. When Python asks a random value for a concrete answer, the recorder first fixes
 the discrete sites that the value depends on (paper, appendix E, "splitting on discrete variables", found here by
-looking at the graph), and if that does not settle the question, keeps the answer as a guard. Which answer to follow is
-the `Oracle`'s to say.
+looking at the graph), and if that does not settle the question, keeps the answer as a guard. An
+`Oracle` says which answer to follow.
 """
 
 from __future__ import annotations
@@ -15,35 +15,34 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from anabranch import addresses, errors
+from anabranch import errors
 from anabranch.divide import forms
-from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.internals import LeakedTracer, PathTrace, PathTracer, TracedElsewhere, as_input
-from anabranch.divide.missing import missing_values
-from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
-from anabranch.divide.remedies import Departure, departure
-from anabranch.divide.source_location import frame_of, negated, question, source_line, user_frame, where
-from anabranch.divide.terms import (
-    Observation,
-    as_array,
+from anabranch.divide.distributions import (
     check_parameters,
-    checked_observation,
     is_finite,
     is_taken_out,
     private_copy,
     show_value,
     unwrapped,
 )
+from anabranch.divide.graph import Node, evaluate
+from anabranch.divide.internals import PathTrace, PathTracer, as_input
+from anabranch.divide.missing import missing_values
+from anabranch.divide.observation import Observation, as_array, checked_observation
+from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
+from anabranch.divide.remedies import Departure, departure
+from anabranch.divide.run_errors import explained, unsupported
+from anabranch.divide.source_location import negated, question, source_line, user_frame, where
+from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
 from anabranch.limits import checkpoint, holding
-from anabranch.numpyro_internals import caller_of_prng_key, empty_plate
+from anabranch.numpyro_internals import caller_of_prng_key
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
@@ -59,35 +58,6 @@ seconds. One whose answer is known takes some ten microseconds, and a simulator 
 
 _NO_KEY = np.zeros(2, np.uint32)
 
-_FUNCTION = "has no meaning here: a program must be a function of its sites alone"
-_UNSUPPORTED = {
-    "prng_key": (
-        f"prng_key {_FUNCTION}",
-        "Draw with a sample statement, or make the key from a number of your own",
-    ),
-    "mutable": (
-        f"mutable {_FUNCTION}, and not keep values between runs",
-        "Keep the value in a variable of the program",
-    ),
-    "param": (
-        "param has no meaning here: nothing is optimised, and its initial value would stand for an answer",
-        "Give it a prior with a sample statement or handlers.lift, or write the number itself (LocScaleReparam takes "
-        "it as `centered`)",
-    ),
-    "control_flow": (
-        f"control_flow {_FUNCTION}",
-        "Use a Python loop or branch; sites inside it are divided like any other",
-    ),
-    "a plate with a subsample": (
-        "a plate with a subsample has no meaning here: the evidence of a part is not that of the whole",
-        "Give the plate all the data",
-    ),
-    "a site that handlers.block hides": (
-        "handlers.block hides this site from inference, and it has no value",
-        "Take it out of the block, or give it a value with handlers.substitute inside",
-    ),
-}
-
 
 class LeavesJax(BaseException):
     """The program needs the value of a random real outside JAX. Not an `Exception`: the program must not catch it."""
@@ -98,12 +68,12 @@ class LeavesJax(BaseException):
 
 
 class TooManySites(BaseException):
-    """The path has more sites than the bound; its arguments are name and place of the one too many. Not an
+    """The run met more than `max_sites` sites; its arguments are name and place of the last. Not an
     `Exception`: the program must not catch it."""
 
 
 class Oracle(Protocol):
-    """Says which way a recording goes."""
+    """Gives the answers that a recording follows."""
 
     def assign(self, recording: Recording, site: Site) -> np.ndarray | None:
         """A value for the site at once, or None to leave it open."""
@@ -142,7 +112,13 @@ class Recorder(Messenger):
     def run(self) -> Recording:
         recording, program = self.recording, self.program
         # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with holding(_ONE_AT_A_TIME), self._own_validation(), recording.trace.current(), self._explained(program), self:
+        with (
+            holding(_ONE_AT_A_TIME),
+            self._own_validation(),
+            recording.trace.current(),
+            explained(program, recording),
+            self,
+        ):
             # Views, which jax does not know: it may remember an array of the user's in another precision.
             args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
             recording.result = self._watch.run(program.function, *args, **kwargs)
@@ -156,38 +132,6 @@ class Recorder(Messenger):
         with numpyro.validation_enabled(False):
             yield
 
-    @contextmanager
-    def _explained(self, program: Program) -> Iterator[None]:
-        """Turn what goes wrong inside JAX into our words; leave the user's own exceptions theirs."""
-        try:
-            with addresses.execution(program.function):
-                yield
-        except LeakedTracer as error:
-            raise errors.NotAFunction(
-                "a value computed in one run of the program turned up in another",
-                where=where(frame_of(error)),
-                remedy="The program must not keep values between runs: remove the global or cache that does, or give a "
-                "cached function int(k) instead of k",
-            ) from None
-        except jax.errors.NonConcreteBooleanIndexError as error:
-            raise errors.DecisionInsideTransformation(
-                "an array of jax was indexed by a random boolean mask, and the shape of the result would be random",
-                where=where(frame_of(error)),
-                remedy="Use jnp.where, or make the mask a decision with numpy.asarray(mask)",
-            ) from error
-        except (TracedElsewhere, jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
-            raise errors.DecisionInsideTransformation(
-                "a JAX transformation (jit, vmap, grad, scan, cond) asked a random value for a concrete answer",
-                where=where(frame_of(error)),
-                remedy="Use jnp.where or lax.cond inside it, or take the decision outside",
-            ) from error
-        except errors.AnabranchError:
-            raise
-        except Exception as error:
-            _explain_plate(error)
-            error.add_note(f"anabranch: raised by the program on the path: {self.recording.describe()}")
-            raise
-
     # Sites ------------------------------------------------------------------------------------------------------
 
     def process_message(self, msg: dict[str, Any]) -> None:
@@ -199,7 +143,7 @@ class Recorder(Messenger):
 
     @contextmanager
     def _not_to_be_caught(self) -> Iterator[None]:
-        """Remember what ends the run, for a program that catches everything and goes on."""
+        """Keep the exception that ends the run, for a program that catches it and goes on."""
         try:
             yield
         except BaseException as error:
@@ -228,7 +172,7 @@ class Recorder(Messenger):
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             observed.described = known
-            self.recording.add(observed)
+            self._add(observed)
         elif isinstance(certain := unwrapped(distribution), dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
@@ -237,10 +181,15 @@ class Recorder(Messenger):
             point.described = known
             density = as_input(certain.log_density)
             point.adds_nothing = not isinstance(density, Node) and not np.any(density)
-            self.recording.add(point)
+            self._add(point)
         else:
             value = self._latent(name, distribution, known, place, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)
+
+    def _add(self, observation: Observation) -> None:
+        self.recording.add(observation)
+        if self.program.sequential and not self.recording.concrete:
+            self.recording.once(Terms).of(observation)  # before anything that is decided later
 
     def _check_parameters(self, distribution: Any, name: str, place: str) -> None:
         """Refuse invalid parameters; where Python made plain numbers of random ones, the execution is impossible."""
@@ -252,7 +201,7 @@ class Recorder(Messenger):
             self.recording.invalid = error
 
     def _claim(self, name: str, place: str) -> None:
-        """Take an address, once in an execution, and outside every transformation."""
+        """Refuse an address that was used before, or a site inside a transformation."""
         checkpoint()
         if not self.recording.trace.is_current():
             raise errors.SiteInsideTransformation(
@@ -314,7 +263,7 @@ class Recorder(Messenger):
     def _plate(self, msg: dict[str, Any]) -> None:
         size = msg["args"][0]
         if msg["value"] is None or len(msg["value"]) != size:  # the indices may be given by a handler
-            self._unsupported({"type": "a plate with a subsample", "name": msg["name"]})
+            unsupported("a plate with a subsample", msg["name"])
 
     def _key(self, msg: dict[str, Any]) -> None:
         """A key is asked for by the program, or by a handler for a site that it lets no other handler see."""
@@ -322,13 +271,12 @@ class Recorder(Messenger):
         if caller == "uncondition":
             msg["value"] = _NO_KEY  # the site is latent now, and needs none
         elif caller == "block":
-            self._unsupported({"type": "a site that handlers.block hides", "name": hidden_site})
+            unsupported("a site that handlers.block hides", hidden_site)
         else:
             self._unsupported(msg)
 
     def _unsupported(self, msg: dict[str, Any]) -> None:
-        what, remedy = _UNSUPPORTED[msg["type"]]
-        raise errors.UnsupportedStatement(what, site=msg.get("name"), where=where(user_frame()), remedy=remedy)
+        unsupported(msg["type"], msg.get("name"))
 
     # Decisions --------------------------------------------------------------------------------------------------
 
@@ -396,7 +344,7 @@ class Recorder(Messenger):
         return env[tracer.node][0]
 
     def _count_question(self, kind: tuple[float, int]) -> None:
-        """A loop that asks for ever and draws nothing would hang; one that draws is stopped by `max_sites`."""
+        """Stop a loop that asks for ever without a site; one that draws is stopped by `max_sites`."""
         checkpoint()
         self._questions[kind] += 1
         if self._questions[kind] > max(kind[0] * self.program.max_sites, kind[1]):
@@ -428,7 +376,7 @@ def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, .
 
 
 def _check_taken_out(distribution: Any, name: str, place: str) -> None:
-    """A latent site under a mask has no prior left; that is an integral only over finitely many values."""
+    """Refuse a mask on the prior of a latent site, unless its values are finitely many."""
     support = distribution.support
     if not (support.is_discrete and is_finite(support)):
         raise errors.ImproperSite(
@@ -443,18 +391,3 @@ def _phrase(text: str, answer: np.ndarray) -> str:
     if answer.ndim == 0 and answer.dtype == bool:
         return text if answer else negated(text)
     return f"{text}: {show_value(answer)}"
-
-
-def _explain_plate(error: Exception) -> None:
-    """NumPyro asserts that a plate is not empty."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = empty_plate(trace.tb_frame) if trace is not None and isinstance(error, AssertionError) else None
-    if name is not None:
-        raise errors.UnsupportedStatement(
-            "NumPyro does not make a plate of size zero",
-            site=name,
-            where=where(frame_of(error)),
-            remedy="Enter it only if its size is positive, or give it the random size itself, not int(size)",
-        ) from None

@@ -1,11 +1,11 @@
-"""What one run of a program did: one decision sequence, as a graph with its sites, decisions and observations."""
+"""The recording of one run of a program: its graph, sites, decisions and observations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpyro.distributions as dist
@@ -13,14 +13,21 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
-from anabranch.divide.forms import Described, Term, Together, at, described
+from anabranch.divide.distributions import (
+    base_support,
+    elementwise_log_prob,
+    show_value,
+    summed,
+    support_text,
+    unwrapped,
+)
+from anabranch.divide.forms import Described, Together, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
-from anabranch.divide.terms import Observation, base_support, log_prob, show_value, support_text, unwrapped
-from anabranch.limits import checkpoint
+from anabranch.divide.observation import Observation
 from anabranch.numpyro_internals import has_bijection
 
-__all__ = ["Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
+__all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
 
 
 class ExecutionTimes:
@@ -211,11 +218,16 @@ class Decision:
         return self.text if self.site is not None else f"{self.text} ({self.where})"
 
 
+T = TypeVar("T")
+Choices = dict[str, np.ndarray] | list[np.ndarray]
 _log_masses: dict[Any, np.ndarray] = {}
 
 
 class Recording:
-    """What one run of a program did."""
+    """The recording of one run: a graph, or, if it is `concrete`, with a value for everything.
+
+    In a run of the interpreter every site has its value when it is met, so that nothing is left to compute.
+    """
 
     def __init__(self, program: Program, trace: PathTrace) -> None:
         self.program, self.trace = program, trace
@@ -227,19 +239,30 @@ class Recording:
         self.result: Any = None
         self.asked: set[int] = set()
         self.concrete = False
-        self.invalid: errors.InvalidParameter | None = None  # of an interpreted run, whose density is then no number
-        """Whether every site has a value when it is met, as in a run of the interpreter."""
+        self.invalid: errors.InvalidParameter | None = None  # of a concrete run, whose density is then no number
         self._statements: list[tuple[Site | Observation, int]] = []
-        self._log_probs: dict[int, Any] = {}
         self._mass_functions: dict[int, tuple[Node, Any]] = {}
+        self._made: dict[Any, Any] = {}
+
+    def once(self, make: Callable[[Recording], T]) -> T:
+        """What a class makes of the recording; made once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
 
     @property
     def addresses(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites)
 
     @property
-    def answers(self) -> list[np.ndarray]:
-        return [decision.answer for decision in self.decisions]
+    def values(self) -> dict[str, np.ndarray]:
+        """The value of each site by name, if the run is concrete."""
+        return {site.name: site.value.known for site in self.sites}
+
+    @property
+    def choices(self) -> Choices:
+        """What another run needs to be the same: the values of all sites if it is concrete, else the answers."""
+        return self.values if self.concrete else [decision.answer for decision in self.decisions]
 
     @property
     def free(self) -> list[Site]:
@@ -279,74 +302,11 @@ class Recording:
         else:
             statement.index, statement.preceding = len(self.observations), len(self.sites)
             self.observations.append(statement)
-            if self.program.sequential and not self.concrete:
-                self.log_likelihood(statement)
-
-    def log_prob(self, site: Site) -> Any:
-        """The log prior density of a site at its value, as a traced scalar; recorded when first asked for."""
-        if self.concrete:
-            return self._computed[0][site.index]
-        if site.index not in self._log_probs:
-            checkpoint()
-            plain = site.scale is None and site.sampled_from is site.distribution
-            constant = self.log_mass(site, site.fixed) if site.fixed is not None and plain else None
-            self._log_probs[site.index] = self._traced_log_density(site) if constant is None else constant
-        return self._log_probs[site.index]
-
-    def _traced_log_density(self, statement: Site | Observation) -> Any:
-        """The log density of a statement, recorded."""
-        s = statement
-        latent = isinstance(s, Site)
-        check_support = s.discrete if isinstance(s, Site) else s.check_support
-        with self.trace.current():
-            return log_prob(s.distribution, s.value, s.scale, check_support, s.name, s.where, masked=not latent)
-
-    def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
-        """The log density of each site and of each observation of a run in which every value is known.
-
-        The arrays are complete once `together` is finished, with what other runs have in the same form.
-        """
-        log_priors, log_likelihoods = np.zeros(len(self.sites)), np.zeros(len(self.observations))
-        self._wait_for(self.sites, log_priors, together)
-        self._wait_for(self.observations, log_likelihoods, together)
-        return log_priors, log_likelihoods
-
-    def _wait_for(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: Together) -> None:
-        if self.invalid is not None:
-            slots[:] = np.nan
-            return
-        for slot, statement in enumerate(statements):
-            waiting = _term(statement)
-            if waiting is not None and waiting[0].trusted:
-                together.add(slots, slot, *waiting)
-            else:
-                slots[slot] = self._log_density_by_itself(statement, waiting)
-
-    def _log_density_by_itself(self, statement: Site | Observation, waiting: Term | None) -> float:
-        """The log density of a statement as the distribution gives it; the function for its form must do the same."""
-        direct = float(np.asarray(as_input(self._traced_log_density(statement))))
-        if waiting is None or not np.isfinite(direct):
-            return direct
-        function, arguments = waiting
-        through_form = float(at(function, arguments))
-        if np.isclose(through_form, direct, rtol=1e-5, atol=1e-5):
-            function.trusted = True
-            return through_form  # as everywhere else, to the last bit
-        assert statement.described is not None
-        statement.described.form.distrust(function)
-        return direct
-
-    @cached_property
-    def _computed(self) -> tuple[np.ndarray, np.ndarray]:
-        together = Together()
-        out = self.densities(together)
-        together.finish()
-        return out
 
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
         with self.trace.current():
-            return log_prob(site.sampled_from, value, None, True, site.name, site.where)
+            return summed(elementwise_log_prob(site.sampled_from, value, None, True, site.name, site.where))
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
         """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.
@@ -379,15 +339,6 @@ class Recording:
                 together.add(slots, slot, *waiting)
         return slots
 
-    def log_likelihood(self, observation: Observation) -> Any:
-        """The log density of an observation, as a traced scalar."""
-        if self.concrete:
-            return self._computed[1][observation.index]
-        if observation.traced is None:
-            checkpoint()
-            observation.traced = self._traced_log_density(observation)
-        return observation.traced
-
     def mass_function(self, site: Site) -> tuple[Node, Any]:
         """The log probability of drawing a value of a discrete site: the node of the value, and of the result."""
         if site.index not in self._mass_functions:
@@ -399,16 +350,6 @@ class Recording:
         """The decisions, in words."""
         asked = [f"{s.name} = {show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
-
-
-def _term(statement: Site | Observation) -> Term | None:
-    """The log density of a statement whose distribution and value are known, to be computed."""
-    s, known = statement, statement.described
-    if known is None:
-        return None
-    if isinstance(s, Site):
-        return known.log_density(s.value.known, s.scale, s.discrete)
-    return known.log_density(s.value, s.scale, s.check_support)
 
 
 def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:

@@ -1,4 +1,4 @@
-"""Run a program along known answers, and see that it does the same again."""
+"""Run a program again with the same choices, and check that it does the same."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.decision_node import Question
 from anabranch.divide.graph import Node
+from anabranch.divide.interpret import interpret, replay
+from anabranch.divide.observation import Observation
 from anabranch.divide.recorder import Recorder
-from anabranch.divide.recording import Program, Recording, Site
-from anabranch.divide.terms import Observation
+from anabranch.divide.recording import Choices, Program, Recording, Site
 
-__all__ = ["ReplayingOracle", "check_same", "not_a_function", "record"]
+__all__ = ["ReplayingOracle", "check_same", "not_a_function", "rerun"]
 
 
-def record(program: Program, answers: Sequence[np.ndarray]) -> Recording:
-    """Run the program along known answers."""
-    script = ReplayingOracle(answers)
-    return script.lead(Recorder(program, script))
+def rerun(program: Program, choices: Choices) -> Recording:
+    """Make the run with these choices: by the interpreter if they are values of all sites, else along answers."""
+    if isinstance(choices, dict):
+        return interpret(program, replay(choices))
+    oracle = ReplayingOracle(choices)
+    return oracle.lead(Recorder(program, oracle))
 
 
 class ReplayingOracle:
@@ -52,14 +55,14 @@ class ReplayingOracle:
         return self.answers[self.position - 1]
 
     def _check(self, recording: Recording, question: Question) -> None:
-        """Nothing is known of the questions, only the answers."""
+        """Check the question that an answer is for, if it is known."""
 
     def _beyond(self, recording: Recording, question: Question, node: Node) -> np.ndarray:
         raise not_a_function(None, recording)
 
 
 def check_same(old: Recording, new: Recording) -> None:
-    """Two runs with the same decisions must have done the same."""
+    """Raise `NotAFunction` unless two runs with the same decisions did the same."""
     if old.differences(new):
         raise not_a_function(old, new)
 

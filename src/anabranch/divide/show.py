@@ -8,12 +8,12 @@ from typing import Any
 
 from anabranch.settings import whole
 
-__all__ = ["Ending", "counted", "draw_tree"]
+__all__ = ["Leaf", "counted", "draw_tree"]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """An end of the tree: the decisions that lead there (what tells each apart, and its words), and what is there."""
+class Leaf:
+    """A leaf of the tree: the decisions that lead there, each with a key and its words, and a label."""
 
     decisions: tuple[tuple[Any, str], ...]
     label: str
@@ -30,19 +30,19 @@ class _Branch:
     branches: dict[Any, _Branch] = field(default_factory=dict)
 
 
-def draw_tree(title: str, endings: Iterable[Ending], limit: int) -> str:
-    """One line per decision, indented; the `limit` most probable endings, and how many were left out where."""
+def draw_tree(title: str, leaves: Iterable[Leaf], limit: int) -> str:
+    """One line per decision, indented; the `limit` most probable leaves, and how many were left out where."""
     limit = whole(1)("limit", limit)
     root = _Branch()
-    for rank, ending in enumerate(sorted(endings, key=lambda ending: -ending.probability)):
+    for rank, leaf in enumerate(sorted(leaves, key=lambda leaf: -leaf.probability)):
         way = [root]
-        for key, text in ending.decisions:
+        for key, text in leaf.decisions:
             way.append(way[-1].branches.setdefault(key, _Branch(text)))
         for branch in way:
-            branch.probability += ending.probability
+            branch.probability += leaf.probability
             branch.ends += 1
             branch.shown |= rank < limit
-        way[-1].label = ending.label
+        way[-1].label = leaf.label
     return "\n".join([title, *_lines(root, "")]) if root.branches else f"{title}: {root.label}"
 
 

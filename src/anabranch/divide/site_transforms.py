@@ -1,8 +1,7 @@
-"""What a site makes of a value that it is given: whether it can have it, its coordinates, where a step from it leads.
+"""The support of a site and its unconstrained coordinates, over a batch of executions.
 
-All of it depends on the distribution's parameters, which differ from one execution of a batch to the next. These are
-therefore functions of the parameters, made once for all sites of one form and evaluated on the host over the whole
-batch.
+Both depend on the distribution's parameters, which differ between the executions. The functions here are therefore
+traced once for all sites of one form, as functions of the parameters, and evaluated by NumPy over the batch.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from anabranch.divide import numpy_backend
+from anabranch.divide import distributions, numpy_backend
+from anabranch.divide.distributions import support_holds, unwrapped
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Site
-from anabranch.divide.terms import support_holds, unwrapped
 from anabranch.numpyro_internals import log_prob_of
 
 __all__ = ["can_have", "coordinates_of", "log_jacobian", "moved", "placed", "possible_values"]
@@ -56,12 +55,12 @@ def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, step
 
 def placed(site: Site, parameters: Sequence[np.ndarray], coordinates: np.ndarray) -> np.ndarray:
     """The values of a continuous site at these unconstrained coordinates."""
-    return _over_batch(_placed, site, parameters, coordinates)
+    return _over_batch(distributions.placed, site, parameters, coordinates)
 
 
 def coordinates_of(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
     """The unconstrained coordinates of a continuous site at each of its values."""
-    return _over_batch(_coordinates, site, parameters, values)
+    return _over_batch(distributions.coordinates, site, parameters, values)
 
 
 def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
@@ -90,14 +89,6 @@ def _are_possible(distribution: Any, values: Any) -> Any:
 def _moved(distribution: Any, value: Any, step: Any) -> Any:
     transform = biject_to(distribution.support)
     return transform(transform.inv(value) + step)
-
-
-def _placed(distribution: Any, coordinates: Any) -> Any:
-    return biject_to(distribution.support)(coordinates)
-
-
-def _coordinates(distribution: Any, value: Any) -> Any:
-    return biject_to(distribution.support).inv(value)
 
 
 def _log_jacobian(distribution: Any, value: Any) -> Any:

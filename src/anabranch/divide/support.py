@@ -1,21 +1,20 @@
-"""What a path says of its coordinates without evaluation: which values a discrete one can have, which of them guards
-depend on, and whether prior draws follow the density."""
+"""Facts about the sites of a path: the values of discrete ones, which of them guards read, how their prior is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import tree_leaves
 from numpyro.distributions import constraints
 
+from anabranch.divide.distributions import base_support
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
-from anabranch.divide.interpret import Execution
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import base_support
+from anabranch.divide.terms import Terms
 
 __all__ = [
     "finite_values",
@@ -46,18 +45,18 @@ def finite_values(path: Path) -> tuple[range | None, ...]:
     """
     if path.interpreted:
         return (None,) * path.dim
-    by_sequence = [_values_in(end) for end in path.ends if isinstance(end, Recording)]
+    by_sequence = map(_values_in, path.recordings)
     return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
 
 
 def guarded(path: Path) -> np.ndarray:
     """Which coordinates belong to sites that a guard of the path depends on; all of them where the interpreter runs."""
     out = np.full(path.dim, path.interpreted)
-    for end in path.ends:
-        if isinstance(end, Recording):
-            needed = _needed(end, [decision.node for decision in end.decisions if decision.node is not None])
-            of_site = [[site.outputs[0] in needed] * int(np.prod(site.unconstrained_shape)) for site in end.free]
-            out |= np.array([flag for flags in of_site for flag in flags], bool)
+    for recording in path.recordings:
+        terms = recording.once(Terms)
+        read = terms.reads(guard.value for guard in terms.guards)
+        of_site = [[site.index in read] * int(np.prod(site.unconstrained_shape)) for site in recording.free]
+        out |= np.array([flag for flags in of_site for flag in flags], bool)
     return out
 
 
@@ -66,8 +65,7 @@ def prior_is_sampled(path: Path) -> bool:
 
     It does not where a site is improper, or where a mask or a scale takes part of it out of the density.
     """
-    recordings = (end.recording if isinstance(end, Execution) else end for end in path.ends)
-    return not any(why_not_drawn(site) for recording in recordings for site in recording.sites)
+    return not any(why_not_drawn(site) for recording in path.recordings for site in recording.sites)
 
 
 def is_prior_alone(path: Path) -> bool:
@@ -75,9 +73,8 @@ def is_prior_alone(path: Path) -> bool:
 
     Of a path that the interpreter runs it is not known: other executions of it may observe something.
     """
-    recordings = [end for end in path.ends if isinstance(end, Recording)]
-    terms = [each for recording in recordings for each in recording.observations if not each.adds_nothing]
-    return bool(recordings) and not terms and prior_is_sampled(path)
+    terms = [each for recording in path.recordings for each in recording.observations if not each.adds_nothing]
+    return not path.interpreted and not terms and prior_is_sampled(path)
 
 
 def why_not_drawn(site: Site) -> str:
@@ -94,44 +91,22 @@ def independent_sites(path: Path) -> list[int]:
     """The free continuous sites, by number, whose parameters are the same at every point of the path."""
     if path.interpreted:
         return []
-    free = {site.outputs[0] for site in path.recording.free}
-    return [
-        number
-        for number, site in enumerate(path.recording.sites)
-        if site.fixed is None and not site.discrete and not free & _needed(path.recording, _nodes(site.inputs))
-    ]
+    terms = path.recording.once(Terms)
+    return [site.index for site in path.recording.free if not site.discrete and not terms.reads(site.inputs)]
 
 
 def supports_are_constant(path: Path) -> bool:
     """Whether a point of the path keeps its other coordinates when the value of one site is changed."""
     if path.interpreted:
         return False
-    for end in path.ends:
-        assert isinstance(end, Recording)
-        free = {site.outputs[0] for site in end.free}
-        for site in end.free:
+    for recording in path.recordings:
+        for site in recording.free:
             bounds = [] if site.discrete else tree_leaves(site.support)
             if any(isinstance(bound, constraints.Constraint) for bound in bounds):  # of the user's own: unknown
                 return False
-            if free & _needed(end, _nodes(map(as_input, bounds))):
+            if recording.once(Terms).reads(map(as_input, bounds)):
                 return False
     return True
-
-
-def _nodes(inputs: Iterable[object]) -> list[Node]:
-    return [x for x in inputs if isinstance(x, Node)]
-
-
-def _needed(recording: Recording, nodes: list[Node]) -> set[Node]:
-    """These nodes and all that they are computed from, back to the values of sites."""
-    seen: set[Node] = set()
-    while nodes:
-        node = nodes.pop()
-        if node not in seen:
-            seen.add(node)
-            producer = recording.trace.graph.producers[node]
-            nodes += [x for x in (producer.inputs if producer else ()) if isinstance(x, Node)]
-    return seen
 
 
 def _values_in(recording: Recording) -> tuple[range | None, ...]:
@@ -145,7 +120,7 @@ def values_of(site: Site) -> list[range | None]:
     bounds = _bounds(site.support) if site.discrete else None
     if bounds is None:
         return [None] * size
-    lower, upper = (_spread(bound, site) for bound in bounds)
+    lower, upper = (_per_coordinate(bound, site) for bound in bounds)
     return [range(low, high + 1) for low, high in zip(lower, upper, strict=True)]
 
 
@@ -166,7 +141,7 @@ def _bounds(support: constraints.Constraint) -> tuple[np.ndarray, np.ndarray] | 
     return lower, upper
 
 
-def _spread(bound: np.ndarray, site: Site) -> list[int]:
+def _per_coordinate(bound: np.ndarray, site: Site) -> list[int]:
     return [int(value) for value in np.broadcast_to(bound, site.shape).reshape(-1)]
 
 

@@ -1,346 +1,282 @@
-"""The density of one statement: what a site or an observation adds to the log density, and whether it can."""
+"""The log density of one decision sequence as a list of terms.
+
+    log γ_k(x) = Σ_i log f(x_i | η_i) + Σ_j log g(y_j | φ_j)   where the guards hold                 (paper, equation 3)
+
+Each summand is a term: the log prior of a site, the log density of an observation, a factor; in unconstrained
+coordinates also the log Jacobian of a site. A guard is a term that is a condition. A term is a node of the graph, or a
+constant, and knows the sites that it reads. The density, its parts by site, and the log likelihood of an observation
+are sums over some of the terms. Any of them are computed by NumPy over a batch of executions, or by JAX for one.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
-from jax.tree_util import tree_leaves
-from numpyro.distributions import constraints
-from numpyro.distributions.distribution import Unit
 
-from anabranch import errors
-from anabranch.divide.graph import Node
-from anabranch.divide.internals import PathTracer, as_input, is_key
-from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, log_prob_of, mask_of
+from anabranch.divide.distributions import elementwise_log_prob, summed
+from anabranch.divide.forms import Deferred, Together, at
+from anabranch.divide.graph import Graph, Node, Step, evaluate
+from anabranch.divide.internals import as_input
+from anabranch.divide.observation import Observation
+from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.recording import Recording, Site
+from anabranch.limits import checkpoint
 
-__all__ = [
-    "Observation",
-    "as_array",
-    "base_support",
-    "check_parameters",
-    "checked_observation",
-    "is_finite",
-    "is_taken_out",
-    "log_prob",
-    "private_copy",
-    "show_value",
-    "summed",
-    "support_holds",
-    "support_text",
-    "unwrapped",
-]
+__all__ = ["ByJax", "ByNumPy", "Evaluator", "Term", "Terms"]
 
-_WRAPPERS = dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent
-"""What changes the shape or the mask of a distribution, and not what its numbers are."""
+Kind = Literal["prior", "observation", "factor", "guard", "jacobian"]
 
 
-@dataclass(eq=False)
-class Observation:
-    """A term of the likelihood: an observed site, or a factor."""
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One summand of a log density, or a guard.
 
+    Attributes:
+        kind: a site that has only one value is a factor.
+        name: the address of the site, observation or factor, or the text of the decision.
+        value: the summand, or the value that a guard compares: a node of the graph, or a constant.
+        terms: all terms of the recording.
+        met: the number of sites that the run had met by then.
+        answer: the value that a guard must have.
+    """
+
+    kind: Kind
     name: str
-    distribution: Any
     value: Any
-    where: str
-    scale: Any
-    check_support: bool
-    fault: errors.AnabranchError | None = None
-    index: int = 0
-    """How many observations the run had met before."""
-    preceding: int = 0
-    """How many sites the run had met before."""
-    traced: Any = None
-    """Its log density, once that was recorded."""
-    described: Any = None
-    """The distribution as its form and its parameters, where they are known."""
-    adds_nothing: bool = False
-    """Whether it is no observation but a site with one value, whose log density is zero."""
+    terms: Terms
+    met: int
+    answer: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        self.inputs = [as_input(x) for x in (self.value, *tree_leaves(self.distribution))]
-        """The value and the parameters of the distribution: nodes of the graph, or constants."""
+    @cached_property
+    def reads(self) -> frozenset[int]:
+        """The numbers of the free sites that it depends on; of a concrete run, where that is not known, all before."""
+        if self.terms.recording.concrete:
+            return frozenset(site.index for site in self.terms.recording.sites[: self.met] if site.fixed is None)
+        return self.terms.reads([self.value])
 
 
-Held = tuple[np.ndarray, bool]
-"""Which parts of a value are inside a support, and whether that is random."""
+class Terms:
+    """The terms of one recording, each recorded when it is first asked for."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.graph = recording, recording.trace.graph
+        self.coordinates: dict[Node, Site] = {}
+        """The inputs of the graph that are unconstrained coordinates of a site."""
+        self._terms: dict[Site | Observation, Term] = {}
+        self._elements: dict[Observation, Any] = {}
+
+    @property
+    def prior(self) -> list[Term]:
+        """One for each site."""
+        return [self.of(site) for site in self.recording.sites]
+
+    @property
+    def likelihood(self) -> list[Term]:
+        """One for each observation and factor."""
+        return [self.of(observation) for observation in self.recording.observations]
+
+    @cached_property
+    def guards(self) -> list[Term]:
+        """One for each decision that depends on free sites."""
+        asked = [decision for decision in self.recording.decisions if decision.node is not None]
+        return [Term("guard", d.text, d.node, self, len(self.recording.sites), d.answer) for d in asked]
+
+    def of(self, statement: Site | Observation) -> Term:
+        """The term of a site, observation or factor."""
+        if statement not in self._terms:
+            checkpoint()
+            value = as_input(self._log_density(statement))
+            if isinstance(statement, Site):
+                term = Term("prior", statement.name, value, self, statement.index + 1)
+            else:
+                kind: Kind = "observation" if statement.is_data else "factor"
+                term = Term(kind, statement.name, value, self, statement.preceding)
+            self._terms[statement] = term
+        return self._terms[statement]
+
+    def _log_density(self, statement: Site | Observation) -> Any:
+        site = statement if isinstance(statement, Site) else None
+        if self.recording.concrete:
+            return self._computed[site is None][statement.index]
+        if (
+            site is not None
+            and site.fixed is not None
+            and site.scale is None
+            and site.sampled_from is site.distribution
+        ):
+            constant = self.recording.log_mass(site, site.fixed)
+            if constant is not None:
+                return constant
+        return self._traced(statement)
+
+    def _traced(self, statement: Site | Observation) -> Any:
+        with self.recording.trace.current():
+            return summed(self.elements(statement))
+
+    def elements(self, statement: Site | Observation) -> Any:
+        """The log density of each part of a statement, traced; its term is their sum."""
+        s = statement
+        with self.recording.trace.current():
+            if isinstance(s, Site):
+                return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s.name, s.where, masked=False)
+            if s not in self._elements:
+                self._elements[s] = elementwise_log_prob(
+                    s.distribution, s.value, s.scale, s.check_support, s.name, s.where
+                )
+            return self._elements[s]
+
+    def reads(self, values: Iterable[Any]) -> frozenset[int]:
+        """The numbers of the free sites on which nodes of the graph depend."""
+        waiting, seen, sites = [x for x in values if isinstance(x, Node)], set(), set()
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                producer = self.graph.producers[node]
+                waiting += [x for x in (producer.inputs if producer else ()) if isinstance(x, Node)]
+                sites.add(self.recording.drawn_from.get(node) or self.coordinates.get(node))
+        return frozenset(site.index for site in sites if site is not None and site.fixed is None)
+
+    # Of a concrete run ------------------------------------------------------------------------------------------
+
+    def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
+        """The log density of each site and of each observation of a concrete run.
+
+        The arrays are complete once `together` is finished, with what other runs have in the same form.
+        """
+        log_priors, log_likelihoods = np.zeros(len(self.recording.sites)), np.zeros(len(self.recording.observations))
+        self._defer(self.recording.sites, log_priors, together)
+        self._defer(self.recording.observations, log_likelihoods, together)
+        return log_priors, log_likelihoods
+
+    @cached_property
+    def _computed(self) -> tuple[np.ndarray, np.ndarray]:
+        together = Together()
+        out = self.densities(together)
+        together.finish()
+        return out
+
+    def _defer(self, statements: Sequence[Site | Observation], slots: np.ndarray, together: Together) -> None:
+        if self.recording.invalid is not None:
+            slots[:] = np.nan
+            return
+        for slot, statement in enumerate(statements):
+            deferred = _deferred(statement)
+            if deferred is not None and deferred[0].trusted:
+                together.add(slots, slot, *deferred)
+            else:
+                slots[slot] = self._by_itself(statement, deferred)
+
+    def _by_itself(self, statement: Site | Observation, deferred: Deferred | None) -> float:
+        """The log density of a statement as the distribution gives it; the function for its form must do the same."""
+        direct = float(np.asarray(as_input(self._traced(statement))))
+        if deferred is None or not np.isfinite(direct):
+            return direct
+        function, arguments = deferred
+        through_form = float(at(function, arguments))
+        if np.isclose(through_form, direct, rtol=1e-5, atol=1e-5):
+            function.trusted = True
+            return through_form  # as everywhere else, to the last bit
+        assert statement.described is not None
+        statement.described.form.distrust(function)
+        return direct
 
 
-def checked_observation(
-    name: str, distribution: Any, value: Any, place: str, scale: Any, held_by: Callable[[Any], Held | None]
-) -> Observation:
-    """Check an observed value, an array, against its distribution, as far as it can be known now.
-
-    A value outside the support is a fault of the program unless a decision led here: another path may be meant for it.
-    `held_by` is asked first which parts of the value are inside the support.
-    """
-    if isinstance(distribution, Unit):
-        return Observation(name, distribution, value, place, scale, check_support=False)
-    _check_shape(name, distribution, value, place)
-    known = held_by(value)
+def _deferred(statement: Site | Observation) -> Deferred | None:
+    """The log density of a statement whose distribution and value are known, to be computed."""
+    s, known = statement, statement.described
     if known is None:
-        inside_support = support_holds(distribution, jnp.asarray(value))
-        is_random = isinstance(inside_support, PathTracer) and bool(inside_support.sites)
-        known = np.asarray(as_input(inside_support)) if not is_random else np.asarray(False), is_random
-    held, is_random = known
-    if is_random:
-        # The support is random: a value outside it has no density there, which is no mistake.
-        return Observation(name, distribution, value, place, scale, check_support=True)
-    fault = None
-    if not held.all():
-        fault = errors.ObservedOutsideSupport(
-            f"the observed value {_offender(value, held)} is outside the support "
-            f"({support_text(distribution.support)}) of {type(distribution).__name__}",
-            site=name,
-            where=place,
-            remedy="Check the data (a NaN?) and the distribution; mask missing values with handlers.mask or .mask()",
-        )
-    return Observation(name, distribution, value, place, scale, fault is not None, fault)
-
-
-def as_array(name: str, value: Any, place: str) -> Any:
-    """Observed values as an array: numbers, lists, and whatever else NumPy makes an array of numbers of."""
-    if isinstance(value, jax.Array):
-        return value
-    _check_mask(name, value, place, "the observed values")
-    if isinstance(value, list | tuple) and any(isinstance(each, jax.Array) for each in tree_leaves(value)):
-        return jnp.asarray(value)
-    array = np.array(value)
-    if array.dtype == object and hasattr(value, "to_numpy"):  # whole numbers of pandas that may be missing
-        with contextlib.suppress(TypeError, ValueError):
-            array = value.to_numpy(float)
-    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
-        raise errors.ObservedShape(
-            f"the observed value is not an array of numbers; its dtype is {array.dtype}",
-            site=name,
-            where=place,
-            remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
-        )
-    return array
-
-
-def _check_mask(name: str, value: Any, place: str, what: str) -> None:
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise errors.MaskedData(
-            f"{what} are a masked array of NumPy, whose mask JAX does not see",
-            site=name,
-            where=place,
-            remedy="Observe y.compressed(), or leave the masked entries out of the density with "
-            "distribution.mask(~y.mask) and y.data, or make them latent with numpyro.sample(..., obs=y.data, "
-            "obs_mask=~y.mask)",
-        )
-
-
-def private_copy(distribution: Any) -> Any:
-    """A copy, down to the distributions inside, so that what NumPyro caches in it does not outlive the run."""
-    copied = object.__new__(type(distribution))
-    state = vars(copied)
-    state.update(vars(distribution))
-    state[BATCH_SHAPE] = tuple(map(int, copied.batch_shape))  # a size may be a random number, decided
-    for name, value in state.items():
-        kind = type(value)
-        if kind is float or kind is tuple:
-            continue
-        if isinstance(value, dist.Distribution):
-            state[name] = private_copy(value)
-        elif kind is np.ndarray:
-            state[name] = value.copy()
-        elif isinstance(value, PathTracer):
-            value.check_run()
-        elif type(value) is list:
-            if value and all(isinstance(each, dist.Distribution) for each in value):
-                setattr(copied, name, [private_copy(each) for each in value])
-            elif name in copied.arg_constraints:
-                setattr(copied, name, jnp.asarray(value))
-    return copied
-
-
-def check_parameters(distribution: Any, name: str, place: str, validate: bool = True) -> None:
-    """Refuse parameters outside their domain, as far as they are constants: NumPyro's own check skips arrays of jax."""
-    held = vars(distribution)
-    validate = validate and held.get(VALIDATE_ARGS) is not False
-    for parameter, constraint in distribution.arg_constraints.items():
-        value = _constant(held.get(parameter))
-        if value is None:
-            continue
-        _check_mask(name, value, place, f"the values of {parameter}")
-        if not validate or constraints.is_dependent(constraint):
-            continue
-        valid = np.asarray(as_input(constraint(value)))
-        if not valid.all():
-            shown = _offender(value, valid) if valid.shape == value.shape else show_value(value)
-            _refuse(distribution, f"{parameter} = {shown} is not {_domain(constraint)}", name, place)
-    low, high = _constant(held.get("low")), _constant(held.get("high"))
-    if validate and low is not None and high is not None:
-        ordered = low <= high if distribution.support.is_discrete else low < high
-        if not np.all(ordered):
-            _refuse(distribution, f"low = {show_value(low)} is not below high = {show_value(high)}", name, place)
-    for part in held.values():
-        for each in part if isinstance(part, list | tuple) else (part,):
-            if isinstance(each, dist.Distribution):
-                check_parameters(each, name, place, validate)
-
-
-def _constant(value: Any) -> np.ndarray | None:
-    """A parameter as an array; None where there is none, or where it depends on a random value."""
-    if isinstance(value, PathTracer):
-        return value.known if value.known is not None and not value.sites else None
-    if value is None or is_key(value):
         return None
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    return array if np.issubdtype(array.dtype, np.number) or array.dtype == bool else None
+    if isinstance(s, Site):
+        return known.log_density(s.value.known, s.scale, s.discrete)
+    return known.log_density(s.value, s.scale, s.check_support)
 
 
-def _refuse(distribution: Any, what: str, name: str, place: str) -> None:
-    raise errors.InvalidParameter(
-        f"{type(distribution).__name__} has an invalid parameter: {what}",
-        site=name,
-        where=place,
-        remedy="Correct the parameter; where it is computed, look at what it is computed from",
-    )
+# Evaluation -----------------------------------------------------------------------------------------------------------
 
 
-_DOMAINS = {
-    "simplex": "non-negative with a sum of one",
-    "real": "a finite number",
-    "real_vector": "finite",
-    "unit_interval": "between 0 and 1",
-    "positive": "positive",
-    "nonnegative": "non-negative",
-}
+class Evaluator:
+    """Computes some terms of a recording, and other nodes of its graph, from the values of the nodes in `have`.
 
-
-def _domain(constraint: Any) -> str:
-    """What a parameter must be, in words: `positive`, `between 0 and 1`, `greater than(1.0)`."""
-    known = [words for name, words in _DOMAINS.items() if constraint is getattr(constraints, name)]
-    return known[0] if known else support_text(constraint).replace("_", " ")
-
-
-def _check_shape(name: str, distribution: Any, value: Any, place: str) -> None:
-    shape, event = np.shape(value), distribution.event_shape
-    fits = shape[len(shape) - len(event) :] == event
-    if fits:
-        try:
-            np.broadcast_shapes(shape[: len(shape) - len(event)], distribution.batch_shape)
-        except ValueError:
-            fits = False
-    if not fits:
-        raise errors.ObservedShape(
-            f"the observed value has shape {shape}, but {type(distribution).__name__} has batch shape "
-            f"{distribution.batch_shape} and event shape {event}",
-            site=name,
-            where=place,
-            remedy="Make the observed value's last axes the event and the others broadcast with the batch",
-        )
-
-
-def _offender(value: Any, held: np.ndarray) -> str:
-    value = np.asarray(as_input(value))
-    if held.shape == value.shape and held.ndim:
-        index = tuple(int(i) for i in np.argwhere(~held)[0])
-        return f"{value[index]!r} at index {index if len(index) > 1 else index[0]}"
-    return repr(value.item()) if value.ndim == 0 else f"of shape {value.shape}"
-
-
-def support_holds(distribution: Any, value: Any, masked: bool = True) -> Any:
-    """Whether a value is inside the support, elementwise; what is masked out is not asked, unless `masked` is False."""
-    if isinstance(distribution, dist.MaskedDistribution):
-        holds = support_holds(distribution.base_dist, value, masked)
-        return jnp.logical_or(holds, jnp.logical_not(mask_of(distribution))) if masked else holds
-    if isinstance(distribution, dist.ExpandedDistribution):
-        return support_holds(distribution.base_dist, value, masked)
-    if isinstance(distribution, dist.Independent):
-        holds = support_holds(distribution.base_dist, value, masked)
-        return jnp.all(holds, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
-    return True if distribution.support is None else distribution.support(value)
-
-
-def log_prob(
-    distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str, masked: bool = True
-) -> Any:
-    """log f(value), summed: a traced scalar.
-
-    NumPyro's densities assume a value inside the support and return any number outside it; `check_support` makes that
-    minus infinity, as it must be for discrete values and for observations whose support is random. A mask takes an
-    observation out of the check, too; of a latent site (`masked` is False) only the density.
+    `sources` says how other inputs of the graph follow from them, as in `Graph.schedule`.
     """
-    value = jnp.asarray(value)
-    holds = support_holds(distribution, value, masked) if check_support else True
-    known = as_input(holds)
-    if not isinstance(known, Node) and not np.all(known):
-        return jnp.asarray(-np.inf)  # NumPyro would warn of a value that is known to be outside
-    try:
-        terms = log_prob_of(distribution, value)
-    except NotImplementedError as error:
-        raise errors.NoDensity(
-            f"{type(distribution).__name__} has no log_prob",
-            site=name,
-            where=place,
-            remedy="Give the distribution a log_prob method, or use one that has a density",
-        ) from error
-    if check_support:
-        terms = jnp.where(holds, terms, -jnp.inf)
-    return summed(terms if scale is None else scale * terms)
+
+    def __init__(
+        self,
+        graph: Graph,
+        terms: Iterable[Term],
+        have: Iterable[Node],
+        sources: Mapping[Node, Step] | None = None,
+        nodes: Iterable[Any] = (),
+    ) -> None:
+        self.graph = graph
+        self.steps: list[Any] = graph.schedule([*(t.value for t in terms), *nodes], dict.fromkeys(have), sources)
+
+    def by_numpy(self, env: dict[Node, np.ndarray], n: int) -> ByNumPy:
+        """Over a batch of n: every array has it as its first axis, of length one where all share it."""
+        evaluate(self.steps, env)
+        return ByNumPy(env, n)
+
+    def by_jax(self, lanes: Lanes) -> ByJax:
+        """For one execution, to be compiled."""
+        lanes.run(plan(self.graph, self.steps))
+        return ByJax(lanes)
 
 
-def is_taken_out(distribution: Any) -> bool:
-    """Whether a mask takes some of the values out of the density, or may do so."""
-    while isinstance(distribution, _WRAPPERS):
-        if isinstance(distribution, dist.MaskedDistribution):
-            mask = as_input(mask_of(distribution))
-            if isinstance(mask, Node) or not np.all(mask):
-                return True
-        distribution = distribution.base_dist
-    return False
+class ByNumPy:
+    """Terms that NumPy has computed over a batch."""
+
+    def __init__(self, env: Mapping[Node, np.ndarray], n: int) -> None:
+        self.env, self.n = env, n
+
+    def total(self, terms: Sequence[Term]) -> np.ndarray:
+        """The sum of terms: (n,)."""
+        out = np.zeros(self.n)
+        for term in terms:
+            out += self._value(term)
+        return out
+
+    def stacked(self, terms: Sequence[Term]) -> np.ndarray:
+        """Each term in a column: (n, terms)."""
+        out = np.zeros((self.n, len(terms)))
+        for column, term in enumerate(terms):
+            out[:, column] = self._value(term)
+        return out
+
+    def hold(self, guards: Sequence[Term]) -> np.ndarray:
+        """Whether all guards hold: (n,)."""
+        out = np.ones(self.n, bool)
+        for guard in guards:
+            met = self._value(guard) == guard.answer
+            out &= np.all(met.reshape(len(met), -1), axis=1)
+        return out
+
+    def _value(self, term: Term) -> Any:
+        return self.env[term.value] if isinstance(term.value, Node) else term.value
 
 
-def summed(terms: Any) -> Any:
-    """The sum of an array; a scalar is its own."""
-    return terms if np.ndim(terms) == 0 else jnp.sum(terms)
+class ByJax:
+    """Terms that JAX has computed for one execution."""
 
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
 
-def unwrapped(distribution: Any, wrappers: Any = _WRAPPERS) -> Any:
-    """The distribution inside masks, expansions and event axes, or inside those of the wrappers that are named."""
-    while isinstance(distribution, wrappers):
-        distribution = distribution.base_dist
-    return distribution
+    def total(self, terms: Sequence[Term]) -> Any:
+        """The sum of terms."""
+        return self.lanes.total([term.value for term in terms])
 
+    def stacked(self, terms: Sequence[Term]) -> Any:
+        """The terms in a row."""
+        return self.lanes.stacked([term.value for term in terms])
 
-def base_support(support: Any) -> Any:
-    """A support without the axes over which it is repeated."""
-    while isinstance(support, dist.constraints.independent):
-        support = support.base_constraint
-    return support
-
-
-def is_finite(support: Any) -> bool:
-    """Whether a discrete support has finitely many values."""
-    base = base_support(support)
-    return base is constraints.boolean or hasattr(base, "upper_bound")
-
-
-def support_text(support: Any) -> str:
-    """A support in words: `interval(0.0, random)`."""
-    base = base_support(support)
-    name = type(base).__name__.strip("_")
-    words = "".join("_" + c.lower() if c.isupper() else c for c in name).strip("_")
-    bounds = [getattr(base, b) for b in ("lower_bound", "upper_bound") if hasattr(base, b)]
-    return f"{words}({', '.join(map(_bound_text, bounds))})" if bounds else words
-
-
-def _bound_text(bound: Any) -> str:
-    bound = as_input(bound)
-    return "random" if isinstance(bound, Node) else show_value(np.asarray(bound))
-
-
-def show_value(value: np.ndarray) -> str:
-    """A value on one line."""
-    if value.ndim == 0:
-        return str(value.item())
-    return np.array2string(value, separator=", ", threshold=8).replace("\n", "")
+    def hold(self, guards: Sequence[Term]) -> Any:
+        """Whether all guards hold."""
+        out = jnp.asarray(True)
+        for guard in guards:
+            out = out & jnp.all(self.lanes[guard.value] == guard.answer)
+        return out

@@ -1,9 +1,8 @@
-"""What each site and the observations add to the log density of one decision sequence, as functions of the values.
+"""The log density of one decision sequence by site, as a function of the values of the sites.
 
-A density (`density.py`) is a function of a point in unconstrained coordinates, for inference within a path. Samplers
-of whole executions need its parts, at values that they have: log f_s of every site s, and Σ_o log g_o. These are
-evaluated on the host at first, and compiled once so much was computed that it pays: which of the two is a matter of
-counting alone, and not of time, so that the same seed gives the same answer.
+Samplers of whole executions need log f_s of every site s, and Σ_o log g_o. NumPy computes them at first; they are
+compiled once more was computed than it takes to compile. The counts alone decide, and not the time, so that the same
+seed gives the same answer.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ import numpy as np
 from anabranch.divide.compiled import in_blocks
 from anabranch.divide.density import lanes_of_values
 from anabranch.divide.dispatch import Jitted
-from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.internals import as_input
-from anabranch.divide.packing import plan
 from anabranch.divide.recording import Recording
+from anabranch.divide.terms import Evaluator, Terms
 from anabranch.limits import time_limit
 
 __all__ = ["AT_ONCE", "Scorer"]
@@ -35,18 +32,18 @@ _FEW, _MANY = 16, 256
 
 
 class Scorer:
-    """The parts of the log density of one recording."""
+    """The parts of the log density of one recording. Made by `recording.once(Scorer)`."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.graph = recording, recording.trace.graph
-        self.log_probs = [as_input(recording.log_prob(site)) for site in recording.sites]
-        self.log_likelihoods = [as_input(recording.log_likelihood(o)) for o in recording.observations]
+        terms = recording.once(Terms)
+        self.prior, self.likelihood = terms.prior, terms.likelihood
         self.steps = self.numbers = 0
         self.seconds = 0.0  # that one execution takes on the host, where the time is limited
 
     def __call__(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         """Given the values of all sites over n executions: log f_s (n, sites), and Σ_o log g_o (n,)."""
-        self.steps, self.numbers = self.steps + len(self._steps), self.numbers + n * self._size
+        self.steps, self.numbers = self.steps + len(self._evaluator.steps), self.numbers + n * self._size
         if self.recording.free and (self.steps > _STEPS or self.numbers > _NUMBERS):
             self._compiled.seconds = self._compiled.seconds or self.seconds
             rows = [np.asarray(values[site.name], np.float64).reshape(n, -1) for site in self.recording.free]
@@ -60,33 +57,27 @@ class Scorer:
         return log_probs, log_likelihood
 
     @cached_property
-    def _steps(self) -> list[Any]:
-        inputs: dict[Node, None] = dict.fromkeys(site.outputs[0] for site in self.recording.sites)
-        return self.graph.schedule([*self.log_probs, *self.log_likelihoods], inputs)
+    def _evaluator(self) -> Evaluator:
+        inputs = [site.outputs[0] for site in self.recording.sites]
+        return Evaluator(self.graph, [*self.prior, *self.likelihood], inputs)
 
     @cached_property
     def _size(self) -> int:
         """Numbers that the steps compute for one execution."""
-        return sum(self.graph.types[node].size for step in self._steps for node in step.outputs)
+        return sum(self.graph.types[node].size for step in self._evaluator.steps for node in step.outputs)
 
     def _on_host(self, values: Mapping[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
         env = {site.outputs[0]: np.asarray(values[site.name]) for site in self.recording.sites}
         limits = time_limit()
         began = limits.elapsed if limits is not None else 0.0
-        evaluate(self._steps, env)
+        computed = self._evaluator.by_numpy(env, n)
         self.seconds = (limits.elapsed - began) / max(n, 1) if limits is not None else 0.0
-        log_probs, log_likelihood = np.zeros((n, len(self.log_probs))), np.zeros(n)
-        for column, term in enumerate(self.log_probs):
-            log_probs[:, column] = env[term] if isinstance(term, Node) else term
-        for term in self.log_likelihoods:
-            log_likelihood += env[term] if isinstance(term, Node) else term
-        return log_probs, log_likelihood
+        return computed.stacked(self.prior), computed.total(self.likelihood)
 
     @cached_property
     def _compiled(self) -> Jitted:
         def at(row: Any) -> tuple[Any, Any]:
-            lanes = lanes_of_values(self.recording, row)
-            lanes.run(plan(self.graph, self._steps))
-            return lanes.stacked(self.log_probs), lanes.total(self.log_likelihoods)
+            computed = self._evaluator.by_jax(lanes_of_values(self.recording, row))
+            return computed.stacked(self.prior), computed.total(self.likelihood)
 
         return Jitted(jax.vmap(at))

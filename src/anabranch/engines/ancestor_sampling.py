@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from anabranch.divide import Arrival, Constraints, Site
+from anabranch.divide import Constraints, Executions, Site
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Key, Traces, valid
 
@@ -24,12 +24,14 @@ class Past:
     γ(x_{1:t}^i), which is zero where the program, with that past, does not have the remaining sites of x'.
     """
 
-    def __init__(self, runner: Runner, arrivals: Sequence[Arrival], observed: int, log_likelihood: np.ndarray) -> None:
+    def __init__(
+        self, runner: Runner, arrivals: Sequence[Executions], observed: int, log_likelihood: np.ndarray
+    ) -> None:
         self.runner, self.log_likelihood = runner, log_likelihood
         self.traces = Traces.empty(runner.paths, len(log_likelihood))
         for arrival in arrivals:
             for site, value in _sites_before(arrival, observed):
-                self.traces.put((site.name, site.shape), arrival.batch.members, value)
+                self.traces.put((site.name, site.shape), arrival.members, value)
 
     def choose(
         self,
@@ -67,12 +69,12 @@ class Past:
                 ancestors[row * n] = row * n + int((log_odds[row] + rng.gumbel(size=n)).argmax())
 
 
-def _sites_before(arrival: Arrival, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
+def _sites_before(arrival: Executions, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
     """The sites before an observation, or all sites of an execution that has ended, with their values."""
-    if arrival.fork.remainder:
+    if arrival.node.truncated:
         return
     recording = arrival.recording
-    if arrival.execution is not None:
+    if arrival.run is not None:
         values = arrival.values()
         yield from ((site, values[site.name]) for site in recording.sites)
         return

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Arrival, Constraints, Path
+from anabranch.divide import Constraints, Executions, Path
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
 from anabranch.engines.markov import accepted
@@ -47,9 +47,9 @@ class _Application:
     branches: list[Branch]
     branch: np.ndarray
 
-    def add(self, branch: Branch, arrival: Arrival) -> None:
+    def add(self, branch: Branch, arrival: Executions) -> None:
         """Add the rows of one decision sequence."""
-        members = arrival.batch.members
+        members = arrival.members
         self.branch[members] = len(self.branches)
         self.branches.append(branch)
         for key, (values, log_probs) in arrival.scores().sites.items():

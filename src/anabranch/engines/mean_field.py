@@ -278,7 +278,7 @@ class MeanField:
         sites: dict[Kind, list[SiteDraws]] = {}
         for executions in arrivals:
             if executions.path is not None:
-                for site in executions.arrival.recording.sites:
+                for site in executions.recording.sites:
                     sites.setdefault(site.space, []).append(self._met(executions, site, traces))
         return {kind: SiteDraws.joined(parts) for kind, parts in sites.items()}
 
@@ -286,7 +286,7 @@ class MeanField:
         rows, factor = executions.members, self.factors.get(site.space)
         values, log_prior = (column[site.name, site.shape][rows] for column in (traces.values, traces.log_probs))
         constant = site.discrete and _is_constant(site)
-        parameters = [] if constant else executions.arrival.parameters(site.name)[1]
+        parameters = [] if constant else executions.parameters(site.name)[1]
         if site.discrete:
             possible = None if factor is None else factor.possible(site, parameters)
             return SiteDraws(rows, values.astype(np.int64), log_prior, np.zeros(len(rows)), possible)

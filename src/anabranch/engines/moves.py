@@ -26,7 +26,7 @@ from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import Arrival, Batch, Constraints, Path, Program, Site, Tree, base_support, user_location
+from anabranch.divide import Batch, Constraints, Executions, Path, Program, Site, Tree, base_support, user_location
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import TRACE
 from anabranch.settings import check, function, instance, positive
@@ -74,27 +74,27 @@ class PathMove:
         # The sites of the path come on top of the auxiliary variables.
         sites = program.max_sites + len(path.sites)
         program = Program(function, program.args, program.kwargs, max_sites=sites)
-        self.tree = Tree(program, on_end=lambda node: None, on_departure=self._refuse)
+        self.tree = Tree(program, on_leaf=lambda leaf: None, on_departure=self._refuse)
         self._branches: dict[Any, Branch] = {}
 
-    def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Arrival]]:
+    def send(self, given: Constraints, rows: np.ndarray, seed: int) -> list[tuple[Branch, Executions]]:
         """Apply the move to some rows, with values of the path's sites and of any auxiliary variables."""
         try:
-            arrivals = self.tree.advance([(self.tree.root, Batch(seed, given, rows))])
+            arrivals = self.tree.advance([Executions(self.tree.root, Batch(seed, given, rows))])
         except Exception as error:
             error.add_note(f"anabranch: in the move {self.move.name!r} from the path ({self.path.description})")
             raise
         return [(self._branch(arrival), arrival) for arrival in arrivals]
 
-    def _branch(self, arrival: Arrival) -> Branch:
-        if arrival.fork.end is None:
+    def _branch(self, arrival: Executions) -> Branch:
+        if not arrival.node.is_leaf:
             raise errors.EngineCannotRun(
                 f"the proposal of the move {self.move.name!r} draws more than max_sites auxiliary variables",
                 remedy="Make its loop end, or raise max_sites",
             )
-        if arrival.fork not in self._branches:
-            self._branches[arrival.fork] = Branch(arrival.recording, self.move.name)
-        return self._branches[arrival.fork]
+        if arrival.node not in self._branches:
+            self._branches[arrival.node] = Branch(arrival.recording, self.move.name)
+        return self._branches[arrival.node]
 
     def _refuse(self, what: str, where: str) -> None:
         raise errors.EngineCannotRun(

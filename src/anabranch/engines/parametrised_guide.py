@@ -211,19 +211,16 @@ def _check(path: Path) -> None:
             where=path.recording.sites[0].where,
             remedy="Write the guide with jax.numpy, or use BBVI, which makes its own",
         )
-    for end in path.ends:
-        if isinstance(end, Recording):
-            _check_sites(end)
-            for statement in end.observations:
-                certain = isinstance(statement.distribution, dist.Delta)
-                raise errors.EngineCannotRun(
-                    "the guide puts all its mass into one point here"
-                    if certain
-                    else "the guide observes or weighs here",
-                    site=statement.name,
-                    where=statement.where,
-                    remedy="Let the guide draw from a density" if certain else "Let the guide only draw",
-                )
+    for recording in path.recordings:
+        _check_sites(recording)
+        for statement in recording.observations:
+            certain = isinstance(statement.distribution, dist.Delta)
+            raise errors.EngineCannotRun(
+                "the guide puts all its mass into one point here" if certain else "the guide observes or weighs here",
+                site=statement.name,
+                where=statement.where,
+                remedy="Let the guide draw from a density" if certain else "Let the guide only draw",
+            )
 
 
 def _check_sites(recording: Recording) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from anabranch import errors
-from anabranch.divide import AT_ONCE, Arrival, Constraints, Division, Node
+from anabranch.divide import AT_ONCE, Constraints, Division, Executions, Node, Terms
 from anabranch.engines.ancestor_sampling import Past
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner
@@ -115,7 +115,7 @@ class Filter:
         n = self.particles
         log_weights, log_likelihood = np.zeros((filters, n)), np.zeros(filters * n)
         parts = [runner.division.begin(filters * n, int(rng.integers(2**62)), given)]
-        interpreted: list[Arrival] = []
+        interpreted: list[Executions] = []
         observed = 0
         while True:
             observed += 1
@@ -126,7 +126,7 @@ class Filter:
             log_weights += terms.reshape(filters, n)
             log_likelihood += terms
             if not any(going_on):
-                return Swept(runner.traces(runner.division.ended(arrivals), filters * n), log_weights)
+                return Swept(runner.traces(arrivals, filters * n), log_weights)
             poor = effective_sizes(log_weights) < self.threshold * n
             if poor.any():
                 ancestors = self._ancestors(log_weights, poor, conditional, rng)
@@ -137,8 +137,8 @@ class Filter:
                 log_likelihood = log_likelihood[ancestors]
                 arrivals = _copied(arrivals, ancestors, observed)
             # The interpreter has run its executions to their end.
-            interpreted = [arrival for arrival in arrivals if arrival.execution is not None]
-            parts = [(arrival.fork, arrival.batch) for arrival in arrivals if arrival.execution is None]
+            interpreted = [arrival for arrival in arrivals if arrival.run is not None]
+            parts = [arrival for arrival in arrivals if arrival.run is None]
 
     def _ancestors(
         self, log_weights: np.ndarray, poor: np.ndarray, conditional: np.ndarray, rng: np.random.Generator
@@ -154,16 +154,16 @@ class Filter:
         return (np.arange(filters)[:, None] * n + chosen).ravel()
 
 
-def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
+def _weigh(arrival: Executions, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
     """Add the log likelihood of an observation to the terms of the particles at one place.
 
     Returns whether they may meet another observation.
     """
-    members = arrival.batch.members
-    if arrival.fork.remainder:  # beyond the bound on sites
+    members = arrival.members
+    if arrival.node.truncated:  # beyond the bound on sites
         terms[members] = -np.inf
         return False
-    if arrival.execution is not None:
+    if arrival.run is not None:
         # The interpreter cannot stop at an observation: all that remain are added now.
         known = log_likelihood[members]
         terms[members] = valid(arrival.scores().log_likelihood) - np.where(known > -np.inf, known, 0.0)
@@ -173,18 +173,18 @@ def _weigh(arrival: Arrival, observed: int, log_likelihood: np.ndarray, terms: n
         return False
     observation = recording.observations[observed - 1]
     is_all = len(recording.observations) == 1 and observation.preceding == len(recording.sites)
-    if is_all and arrival.fork.question is None:
+    if is_all and arrival.node.question is None:
         # The only observation comes last: the compiled density of the execution has it, and is needed later anyway.
         terms[members] = valid(arrival.scores().log_likelihood)
         return False
     # Sites before the observation are drawn now, so that the copies of a particle share their values.
     for site in recording.sites[: observation.preceding]:
         arrival.batch.values(recording, site.outputs[0])
-    terms[members] = valid(_in_parts(arrival, recording.log_likelihood(observation)))
-    return arrival.fork.question is not None or len(recording.observations) > observed
+    terms[members] = valid(_in_parts(arrival, recording.once(Terms).of(observation).value))
+    return arrival.node.question is not None or len(recording.observations) > observed
 
 
-def _in_parts(arrival: Arrival, term: Any) -> np.ndarray:
+def _in_parts(arrival: Executions, term: Any) -> np.ndarray:
     """A term for each member, computed for some members at a time; small intermediate values are kept."""
     batch, values = arrival.batch, []
     known: dict[Node, list[np.ndarray]] = {}
@@ -204,11 +204,11 @@ def _evened(log_weights: np.ndarray, poor: np.ndarray) -> np.ndarray:
     return np.where(poor[:, None], mean, log_weights)
 
 
-def _copied(arrivals: Sequence[Arrival], ancestors: np.ndarray, stream: int) -> list[Arrival]:
+def _copied(arrivals: Sequence[Executions], ancestors: np.ndarray, stream: int) -> list[Executions]:
     """The next generation, each at the place of its ancestor."""
     copies = []
     for arrival in arrivals:
-        members = arrival.batch.members
+        members = arrival.members
         position = np.full(len(ancestors), -1)
         position[members] = np.arange(len(members))
         children = np.flatnonzero(position[ancestors] >= 0)

@@ -31,9 +31,8 @@ _PRIOR_DRAWS = 4_096
 
 def sites_within(path: Path) -> list[int]:
     """The numbers of the sites of a path that can be moved without leaving it and independently of the others."""
-    if path.interpreted or len(path.ends) > 1 or any(d.node is not None for d in path.recording.decisions):
-        return []
-    if not supports_are_constant(path):
+    guarded = any(decision.node is not None for decision in path.recording.decisions)
+    if guarded or len(path.recordings) > 1 or not supports_are_constant(path):
         return []
     # A fixed value may be impossible at most values of another site: such a path has few prior draws.
     return independent_sites(path) if len(path.prior(_PRIOR_DRAWS).points) == _PRIOR_DRAWS else []
@@ -80,7 +79,7 @@ class PathLoop:
     def __init__(self, path: Path, sites: list[int], block: int) -> None:
         self.path, self.sites, self.block = path, sites, block
         self.moved = [path.sites[number] for number in sites]
-        self.density = Density(path.recording)
+        self.density = path.recording.once(Density)
         self._prior_draws, self._used = np.zeros((0, path.dim)), 0
         self.pace = Pace()  # of the steps of one call
 

@@ -31,6 +31,8 @@ from jax.scipy.linalg import solve_triangular
 
 from anabranch import errors
 from anabranch.divide import (
+    ByJax,
+    Evaluator,
     Jitted,
     Lanes,
     Node,
@@ -38,10 +40,11 @@ from anabranch.divide import (
     Recording,
     Site,
     Step,
+    Term,
+    Terms,
     alias,
     as_input,
     in_blocks,
-    plan,
     unwrapped,
 )
 from anabranch.engines.parametrised_guide import ParametrisedGuide, parameter_of
@@ -99,10 +102,9 @@ class _Pair:
         self.sources: dict[Node, Step] = {}
         with guide.trace.current():
             self.inputs = {name: self._moving(site) for name, site in self.drawn.items()}
-        self.log_q = [as_input(guide.log_prob(site)) for site in self.drawn.values()]
-        self.log_q_discrete = [as_input(guide.log_prob(site)) for site in self.drawn.values() if site.discrete]
-        self.log_density = [as_input(program.log_prob(site)) for site in program.sites]
-        self.log_density += [as_input(program.log_likelihood(o)) for o in program.observations]
+        self.log_q = [guide.once(Terms).of(site) for site in self.drawn.values()]
+        self.log_q_discrete = [guide.once(Terms).of(site) for site in self.drawn.values() if site.discrete]
+        self.log_density = [*program.once(Terms).prior, *program.once(Terms).likelihood]
 
     def gradient(
         self, values: dict[str, np.ndarray], signal: np.ndarray, unconstrained: dict[str, np.ndarray]
@@ -136,9 +138,9 @@ class _Pair:
         parameters = dict(zip(nodes, _split(phi, shapes), strict=True))
         fixed = dict(zip(nodes, _split(lax.stop_gradient(phi), shapes), strict=True))
         moving = _evaluated(
-            self.guide, [*self._values, *self.log_q_discrete], parameters | self._drawn(row), self.sources
+            self.guide, self.log_q_discrete, parameters | self._drawn(row), self.sources, nodes=self._values
         )
-        values = {node: moving[node] for node in self._values}
+        values = {node: moving.lanes[node] for node in self._values}
         log_q = _evaluated(self.guide, self.log_q, fixed | values).total(self.log_q)
         by_program = {site.outputs[0]: values[self.drawn[site.name].outputs[0]] for site in self.program.sites}
         log_density = _evaluated(self.program, self.log_density, by_program).total(self.log_density)
@@ -158,14 +160,16 @@ class _Pair:
 
 
 def _evaluated(
-    recording: Recording, nodes: Sequence[Any], have: dict[Node, Any], sources: dict[Node, Step] | None = None
-) -> Lanes:
-    """Nodes of a recording, computed by JAX from the values of others."""
-    lanes, graph = Lanes(), recording.trace.graph
+    recording: Recording,
+    terms: Sequence[Term],
+    have: dict[Node, Any],
+    sources: dict[Node, Step] | None = None,
+    nodes: Sequence[Node] = (),
+) -> ByJax:
+    """Terms of a recording, computed by JAX from the values of some nodes."""
+    lanes = Lanes()
     lanes.values.update(have)
-    steps: list[Any] = graph.schedule(nodes, have, sources)
-    lanes.run(plan(graph, steps))
-    return lanes
+    return Evaluator(recording.trace.graph, terms, have, sources, nodes).by_jax(lanes)
 
 
 def _moving(distribution: Any, drawn: Any, site: Site) -> Any:

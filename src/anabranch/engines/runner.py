@@ -14,7 +14,6 @@ from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import (
-    Arrival,
     Constraints,
     Division,
     Executions,
@@ -60,12 +59,12 @@ class Runner:
         for group in executions:
             if group.path is not None:
                 scores = group.scores()
-                for site in group.arrival.recording.sites:
+                for site in group.recording.sites:
                     self._register(site)
                 out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
-                if group.arrival.execution is not None:
+                if group.run is not None:
                     out.points = np.full(n, None) if out.points is None else out.points
-                    out.points[group.members[0]] = _point(group.arrival)
+                    out.points[group.members[0]] = _point(group)
         self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
         return out
 
@@ -94,7 +93,7 @@ class Runner:
         return self._numbers[path.signature]
 
 
-def _point(arrival: Arrival) -> np.ndarray:
+def _point(arrival: Executions) -> np.ndarray:
     """An execution of the interpreter as a point of its path."""
     parts, values = [np.zeros(0)], arrival.values()
     for site in arrival.recording.free:

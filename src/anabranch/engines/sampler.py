@@ -14,7 +14,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.combine import Posterior, Run
 from anabranch.combine.history import History
-from anabranch.divide import Division, Execution, Recording, Restarted, stable_hash
+from anabranch.divide import Division, Recording, Restarted, stable_hash
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_site
 from anabranch.engines.traces import Traces
@@ -301,5 +301,4 @@ def nothing_drawn(engine: Sampler, given: str) -> errors.LimitTooSmall:
 def recordings_of(division: Division) -> Iterator[Recording]:
     """The recordings of the decision sequences found so far."""
     for path in division:
-        for end in path.ends:
-            yield end.recording if isinstance(end, Execution) else end
+        yield from path.recordings

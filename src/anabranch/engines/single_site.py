@@ -184,7 +184,7 @@ def _log_jacobians(state: Traces, new: Traces, proposal: SiteProposal, arrivals:
             if key not in new.present or not (moved & new.present[key][members]).any():
                 continue
             at = np.flatnonzero(moved & new.present[key][members])
-            site, parameters = executions.arrival.parameters(key[0])
+            site, parameters = executions.parameters(key[0])
             theirs = [parameter[at] for parameter in parameters]
             rows = members[at]
             before, after = state.values[key][rows], new.values[key][rows]
@@ -213,7 +213,7 @@ def _cannot_be_undone(
         for key, asked in redrawn.items():
             at = np.flatnonzero(asked[members])
             if len(at):
-                site, parameters = executions.arrival.parameters(key[0])
+                site, parameters = executions.parameters(key[0])
                 values = new.values[key][members[at]]
                 values = values.astype(np.int64) if site.discrete else values
                 out[members[at]] |= site_transforms.can_have(site, [parameter[at] for parameter in parameters], values)

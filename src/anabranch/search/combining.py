@@ -23,7 +23,7 @@ __all__ = ["Combining", "evidence_of"]
 def evidence_of(state: SearchState) -> Evidence:
     """The evidence and the weights so far."""
     solutions = [_solution(record, record.estimate, {}) for record in state.table]
-    return join(solutions, state.division.explored)
+    return join(solutions, state.division.prior_mass_found)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Combining:
         return Posterior(state.division.program, solutions, run)
 
     def _run(self, state: SearchState, stopped: str, best: float) -> Run:
-        not_found = 1 - state.division.explored
+        not_found = 1 - state.division.prior_mass_found
         is_cut = state.is_exploration_cut and not_found > 0 and np.isfinite(best)
         return Run(
             stopped=stopped,
@@ -68,8 +68,8 @@ class Combining:
             executions=state.executions,
             seconds=state.limits.elapsed,
             seed=state.seed,
-            prior_mass_found=state.division.explored,
-            prior_mass_truncated=state.division.remainder,
+            prior_mass_found=state.division.prior_mass_found,
+            prior_mass_truncated=state.division.prior_mass_truncated,
             log_possible_not_found=float(np.log(not_found) + best) if is_cut else None,
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
