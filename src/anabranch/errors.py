@@ -120,8 +120,8 @@ class NoGradient(AnabranchError):
 
 
 class EndlessProgram(AnabranchError):
-    """Raised when every execution draws more than `max_sites` sites, makes decisions without end, or computes without
-    end; make the program's loop end, or raise `max_sites`."""
+    """Raised when every execution draws more than `max_sites` sites, makes decisions without end, computes without end,
+    or recurses deeper than Python allows; make the program's loop or recursion end, or raise the limit."""
 
 
 class StrategyCannotRun(AnabranchError):

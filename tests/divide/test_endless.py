@@ -1,5 +1,6 @@
 """Programs that do not end by themselves are ended, with the line and the remedy."""
 
+import contextlib
 import gc
 import inspect
 import subprocess
@@ -141,6 +142,44 @@ def test_a_simulator_may_ask_much():
 
     assert len(ab.find_paths(simulator, executions=1)) == 1
     assert asked[-1] == 100_000
+
+
+# By Python's limit on recursion ---------------------------------------------------------------------------------------
+
+
+def recurses_for_ever():
+    recurses_for_ever()  # here
+
+
+def draws_by_recursion(i=0):
+    ab.sample(f"x{i}", N01)
+    draws_by_recursion(i + 1)  # here
+
+
+def draws_by_recursion_outside_jax(i=0):
+    if float(ab.sample(f"x{i}", N01)) < 1e9:
+        draws_by_recursion_outside_jax(i + 1)  # here
+
+
+@pytest.mark.parametrize("program", [recurses_for_ever, draws_by_recursion, draws_by_recursion_outside_jax])
+def test_recursion_deeper_than_python_allows(program):
+    with pytest.raises(errors.EndlessProgram, match="recursion is deeper than Python allows") as caught:
+        ab.find_paths(program, executions=2)
+    file, number = caught.value.where.split(":")
+    lines, first = inspect.getsourcelines(program)
+    assert file == "test_endless.py"
+    assert first <= int(number) < first + len(lines)
+    assert "loop" in caught.value.remedy
+    assert "sys.setrecursionlimit" in caught.value.remedy
+
+
+def test_a_recursion_error_that_the_program_catches_is_its_own_matter():
+    def program():
+        with contextlib.suppress(RecursionError):
+            recurses_for_ever()
+        ab.sample("x", N01)
+
+    assert len(ab.find_paths(program, executions=2)) == 1
 
 
 # From outside ---------------------------------------------------------------------------------------------------------

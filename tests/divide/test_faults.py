@@ -390,6 +390,23 @@ def test_exception_of_the_program(error):
         assert "x > 0" in note
 
 
+def test_the_note_of_an_exception_is_short_on_a_path_of_many_decisions():
+    def program():
+        for i in range(100):
+            if sample(f"site {i}", dist.Bernoulli(0.5)) > 1:
+                return
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as raised:
+        run(program)
+    [note] = raised.value.__notes__
+    start, description = note.split("on the path: ")
+    assert start == "anabranch: raised by the program "
+    assert description.startswith("site 0 = ")
+    assert description.endswith("…")
+    assert len(description) == 200
+
+
 def test_exception_in_the_interpreter():
     def program():
         k = sample("K", dist.DiscreteUniform(0, 2))

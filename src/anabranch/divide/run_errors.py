@@ -16,6 +16,9 @@ from anabranch.numpyro_internals import empty_plate
 
 __all__ = ["explained", "unsupported"]
 
+_MAX_DESCRIPTION = 200
+"""Characters of the description of a path in a note."""
+
 _FUNCTION = "has no meaning here: a program must be a function of its sites alone"
 _UNSUPPORTED = {
     "prng_key": (
@@ -79,10 +82,20 @@ def explained(program: Program, recording: Recording) -> Iterator[None]:
         ) from error
     except errors.AnabranchError:
         raise
+    except RecursionError as error:
+        raise errors.EndlessProgram(
+            "the program's recursion is deeper than Python allows",
+            where=where(frame_of(error)),
+            remedy="Make the recursion end, write it as a loop, or raise the limit with sys.setrecursionlimit",
+        ) from error
     except Exception as error:
         _explain_plate(error)
-        error.add_note(f"anabranch: raised by the program on the path: {recording.describe()}")
+        error.add_note(f"anabranch: raised by the program on the path: {_shortened(recording.describe())}")
         raise
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_DESCRIPTION else text[: _MAX_DESCRIPTION - 1] + "…"
 
 
 def _explain_plate(error: Exception) -> None:
