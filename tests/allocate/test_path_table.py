@@ -50,7 +50,8 @@ def test_a_path_of_another_form_starts_again_under_its_number():
     table, a = PathTable(), path("a")
     table.update(division(a, path("b")))
     record = table.records["a"]
-    record.estimate, record.parent, record.target.evaluations = known(-1.0), 0.4, 70
+    record.estimate, record.parent = known(-1.0), 0.4
+    record.target.charge(70)
     a.recordings.append(None)
     table.update(division(a, path("b")))
     again = table.records["a"]
@@ -62,8 +63,8 @@ def test_a_path_of_another_form_starts_again_under_its_number():
 def test_a_path_that_is_gone_leaves_its_evaluations_behind():
     table = PathTable()
     table.update(division(path("a"), path("b")))
-    table.records["a"].target.evaluations = 30
-    table.records["b"].target.evaluations = 12
+    table.records["a"].target.charge(30)
+    table.records["b"].target.charge(12)
     table.update(division(path("c")))
     assert list(table.records) == ["c"]
     assert table.evaluations == 42
