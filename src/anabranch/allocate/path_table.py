@@ -108,7 +108,7 @@ class PathRecord:
         if self.estimate is None:
             return -np.inf
         possible, prior = self.estimate.log_possible, self.path.log_prior_probability
-        if self.visits and not self.estimate.is_of_prior and prior > -np.inf and self.is_proper:
+        if self.visits and prior > -np.inf and self.is_proper:
             possible = min(possible, prior + self.target.best_likelihood)
         return max(possible, self.estimate.log_evidence)
 

@@ -69,7 +69,7 @@ class Visiting:
 
     def _prior_estimate(self, state: SearchState, record: PathRecord) -> Estimate | None:
         """The estimate from a few prior draws; None where that fails, which the visit will report."""
-        record.target.allow(self.prior_draws)
+        record.target.allow((4 if record.path.interpreted else 1) * self.prior_draws)  # attempts count there
         try:
             with np.errstate(all="ignore"):
                 estimate = prior_estimate(record.target, self.prior_draws, state.rng(record, 5))
@@ -112,8 +112,7 @@ class Visiting:
         record, settings = visit.record, state.settings
         strategy, target, inner = settings.strategy, record.target, record.state
         rng = state.rng(record)
-        reserve = 0 if record.estimate is not None or record.visits else self.prior_draws
-        target.allow(max(visit.max_evaluations - reserve, 1))
+        target.allow(visit.max_evaluations)
         try:
             # Far from the mass, densities and their derivatives overflow.
             with np.errstate(all="ignore"):
