@@ -20,6 +20,7 @@ import anabranch as ab
 from anabranch import errors, programs
 from anabranch.conquer import HMC, SMC, PathTarget, RandomWalk, Variational
 from anabranch.conquer.weights import extrapolated_log_mean, log_mean
+from anabranch.divide import dispatch
 from anabranch.divide.dispatch import Jitted
 from anabranch.limits import LimitReached, Limits, checkpoint, enforced
 from anabranch.workers import Workers, one_blas_thread
@@ -251,6 +252,29 @@ def test_paths_not_found_in_time_are_in_the_error(step, monkeypatch):
     assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
     if posterior.run.log_possible_not_found is not None:
         assert any("were not found. Give the run more seconds" in warning for warning in posterior.warnings)
+
+
+def walk(y):
+    """So many statements that compiling them takes longer than the run may."""
+    x = 0.0
+    scale = 1.0 if ab.sample("fast", dist.Bernoulli(0.5)) else 0.1
+    for t in range(150):
+        x = ab.sample(f"x{t}", dist.Normal(x, scale))
+        if t % 10 == 0:
+            ab.observe(f"y{t}", dist.Normal(x, 0.1), y[t // 10])
+
+
+def test_paths_that_there_is_no_time_to_compile_are_in_the_error(monkeypatch):
+    monkeypatch.setattr(dispatch, "_COMPILE_SECONDS_SHORT", 1e3)
+    monkeypatch.setattr(dispatch, "_COMPILE_SECONDS_LONG", 1e3)
+    y = np.sin(np.arange(15.0))
+    times = np.arange(0, 150, 10) + 1.0
+    covariances = [scale**2 * np.minimum.outer(times, times) + 0.01 * np.eye(15) for scale in (1.0, 0.1)]
+    truth = np.log(0.5 * sum(multivariate_normal(np.zeros(15), each).pdf(y) for each in covariances))
+    posterior = ab.infer(walk, y, seconds=100)
+    assert posterior.log_evidence_sd > 1
+    assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd
+    assert any("Give the run more seconds" in warning for warning in posterior.warnings)
 
 
 def test_an_expectation_over_few_effective_draws_says_so(monkeypatch):

@@ -80,13 +80,15 @@ class Combining:
         """log E[g | k] that a path may have that was not visited, or not found.
 
         Z_k = p_k E[g | k], and only p_k is known. The mean likelihoods of the other paths say how they vary: this one
-        may be as far above the best of them as that is above the median; but once a few paths were visited, no more
-        than a margin above the largest likelihood.
+        may be as far above the best of them as that is above the median, or as far as one of them may be by its own
+        diagnostics; but once a few paths were visited, no more than a margin above the largest likelihood.
         """
         records, margin = list(state.table), state.settings.thresholds.likelihood_margin
         means = np.array([record.log_mean_likelihood for record in records])
         means, largest = means[np.isfinite(means)], max(record.target.best_likelihood for record in records) + margin
         best = float(2 * means.max() - np.median(means)) if len(means) > 1 else largest
+        priors = ((record.log_possible, record.path.log_prior_probability) for record in records if not record.visits)
+        best = max([best, *(possible - prior for possible, prior in priors if np.isfinite(possible + prior))])
         return min(best, largest) if sum(record.visits > 0 for record in records) >= self.min_visited else best
 
     def _possible_of_unvisited(
