@@ -117,8 +117,8 @@ class Combining:
         under_explored = Refinement().waiting(state) if state.is_cut_short and state.limits.time_is_over else []
         for record in under_explored[: self.max_notes]:
             yield (
-                f"The path ({record.path.description}) has had {record.target.evaluations:,} evaluations, too few to "
-                "find all its modes. Give the run more seconds."
+                f"The path ({record.path.description}) has had {record.target.evaluations:,} evaluations, which may "
+                "be too few to find all its modes. Give the run more seconds."
             )
         for record in itertools.islice((each for each in table if each.gave_up), self.max_notes):
             yield f"The path ({record.path.description}): {record.gave_up}"
