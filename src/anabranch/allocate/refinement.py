@@ -12,7 +12,7 @@ from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
 from anabranch.settings import check, whole
 
-__all__ = ["Refinement"]
+__all__ = ["Refinement", "under_explored"]
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Refinement:
 
     def visits(self, state: AllocationState) -> list[Visit]:
         settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
-        weights, under_explored = state.table.weights(), set(self.waiting(state))
+        weights, unsettled = state.table.weights(), set(self.waiting(state))
         records = self.candidates(state)
         if state.limits.tolerance is not None and settings.prune_negligible:
             # Those on which it depends whether the tolerance is met.
             least = state.limits.tolerance / (2 * np.sqrt(len(records) or 1))
             errors = {each: weights[each.path.signature] * each.error for each in records}
-            records = [each for each in records if each in under_explored or errors[each] > least] or records
+            records = [each for each in records if each in unsettled or errors[each] > least] or records
         number = int(np.clip(left / (thresholds.overrun * thresholds.min_visit), 1, settings.allocations))
         rng = np.random.default_rng((state.seed, 0, state.rounds, 1))
         summaries = [PathSummary(record.visits, record.estimate) for record in records]
@@ -48,18 +48,14 @@ class Refinement:
         each = min(each, max(int(left / thresholds.overrun / max(times.total(), 1)), 1))
         visits = []
         for record, count in ((records[i], count) for i, count in times.items()):
-            needed = thresholds.evaluations_that_settle if record in under_explored else fewest
+            needed = thresholds.evaluations_that_settle if record in unsettled else fewest
             needed = self.evaluations_to_tolerance(record, weights[record.path.signature], needed, state)
             visits.append(Visit(record, min(count * each, needed), int(thresholds.overrun * count * each)))
         return visits
 
     def waiting(self, state: AllocationState) -> list[PathRecord]:
-        """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed."""
-        thresholds, weights = state.settings.thresholds, state.table.weights()
-        matter = [state.table.records[key] for key, w in weights.items() if w > thresholds.weight_that_matters]
-        enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
-        by_sampling = (each for each in matter if each.error > 0 and not (each.gave_up or each.path.interpreted))
-        return [each for each in by_sampling if each.target.evaluations < enough]
+        """The under-explored paths."""
+        return under_explored(state)
 
     def candidates(self, state: AllocationState) -> list[PathRecord]:
         """The active paths with an estimate that is not negligible, even within its error."""
@@ -83,3 +79,12 @@ def _log_upper(record: PathRecord) -> float:
     """log Ẑ_k plus the standard deviation of a weight."""
     assert record.estimate is not None
     return record.log_evidence + float(np.log1p(min(record.estimate.weight_sd, 1e6)))
+
+
+def under_explored(state: AllocationState) -> list[PathRecord]:
+    """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed."""
+    thresholds, weights = state.settings.thresholds, state.table.weights()
+    matter = [state.table.records[key] for key, w in weights.items() if w > thresholds.weight_that_matters]
+    enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
+    by_sampling = (each for each in matter if each.error > 0 and not (each.gave_up or each.path.interpreted))
+    return [each for each in by_sampling if each.target.evaluations < enough]

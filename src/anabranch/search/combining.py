@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anabranch.allocate import PathRecord
-from anabranch.allocate.refinement import Refinement
+from anabranch.allocate.refinement import under_explored
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.conquer import Estimate
@@ -114,8 +114,8 @@ class Combining:
                 f"The budget allows only a Laplace estimate of each of {len(table)} paths, which may miss where the "
                 f"mass is. Give a budget of at least {evaluations:,}."
             )
-        under_explored = Refinement().waiting(state) if state.is_cut_short and state.limits.time_is_over else []
-        for record in under_explored[: self.max_notes]:
+        is_late = state.is_cut_short and state.limits.time_is_over
+        for record in under_explored(state)[: self.max_notes if is_late else 0]:
             yield (
                 f"The path ({record.path.description}) has had {record.target.evaluations:,} evaluations, which may "
                 "be too few to find all its modes. Give the run more seconds."

@@ -1,20 +1,9 @@
-"""Everything that needs jax's internals, and nothing else; the rest of the library imports from here.
+"""Everything that needs jax's internals (`jax_private`), and nothing else; the rest of the library imports from here.
 
 `PathTrace` is a JAX trace of our own. While it is current, every primitive that the user's program applies comes to
 `process_primitive`, which either computes it at once on the host (all its inputs are known) or records it in a graph.
 `PathTracer` is what the program holds instead of a random value. When Python demands an answer of it (`bool`, `int`,
 an index, a hash, a format), the trace passes the question on to its `decide`.
-
-What is used of `jax._src`, and why:
-
-- `core.Trace`, `core.Tracer`, `core.set_current_trace`: the extension point for custom traces, without a public name.
-- `core.eval_trace`, `core.trace_ctx`: to compute with concrete values while our trace is current, and to notice that
-  some other transformation (`jit`, `vmap`, `grad`) is current instead.
-- `core.concrete_or_error`, `indexing._is_slice_element...`: jax probes a tracer for a value (and is refused) or demands
-  one (which is a decision). The two arrive by the same method and differ only in the caller.
-- `core.ShapedArray`, `core.typeof`: the types of values.
-- `literals.TypedNdArray`: what jax makes of a NumPy array before it reaches a trace; see `values.own`.
-- `partial_eval.convert_constvars_jaxpr`: turns values that a custom derivative closes over into arguments.
 
 What differs between the versions of jax that are supported is said where it is used: here, and of primitives and their
 parameters in `numpy_backend/primitives.py`.

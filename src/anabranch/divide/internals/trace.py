@@ -10,13 +10,18 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 from jax import lax
-from jax._src import core
-from jax._src.interpreters import partial_eval
 from jax.extend.core import ClosedJaxpr
 
 from anabranch.divide import numpy_backend
 from anabranch.divide.dispatch import one_call
 from anabranch.divide.graph import Graph, Node
+from anabranch.divide.internals.jax_private import (
+    Trace,
+    convert_constvars_jaxpr,
+    eval_trace,
+    set_current_trace,
+    trace_ctx,
+)
 from anabranch.divide.internals.tracer import LeakedTracer, PathTracer, TracedElsewhere, Undecided, aval
 from anabranch.divide.internals.values import FLOAT, FLOAT_SCALAR, aval_of, belongs_to_jax, inside, own
 from anabranch.divide.numpy_backend import primitives
@@ -38,7 +43,7 @@ class Decider(Protocol):
     def same_in(self, other: Any, sites: int) -> bool: ...
 
 
-class PathTrace(core.Trace):
+class PathTrace(Trace):
     """Records what the program does with its random values.
 
     The recorder is told of every demand for a concrete answer: `decide(tracer)` for a value that is not known and must
@@ -56,11 +61,11 @@ class PathTrace(core.Trace):
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Run under this trace, in double precision, leaving the caller's settings as they were."""
-        with jax.enable_x64(True), core.set_current_trace(self):
+        with jax.enable_x64(True), set_current_trace(self):
             yield
 
     def is_current(self) -> bool:
-        return core.trace_ctx.trace is self
+        return trace_ctx.trace is self
 
     def input(self, shape: tuple[int, ...], dtype: Any, sites: int = 0) -> PathTracer:
         type_ = aval_of(shape, np.dtype(dtype))
@@ -80,7 +85,7 @@ class PathTrace(core.Trace):
             if other.aval is not tracer.aval:
                 return None
             right, sites = other.node if other.known is None else other.known, sites | other.sites
-        if core.trace_ctx.trace is not self and isinstance(core.trace_ctx.trace, PathTrace):
+        if trace_ctx.trace is not self and isinstance(trace_ctx.trace, PathTrace):
             return None  # a value of another run: whether it may be used here is to be seen
         if tracer.known is not None and not isinstance(right, Node):
             logical = function in _LOGICAL
@@ -109,7 +114,7 @@ class PathTrace(core.Trace):
                 raise TracedElsewhere
             if not self._may_decide:
                 raise Undecided
-            with core.set_current_trace(core.eval_trace):
+            with set_current_trace(eval_trace):
                 tracer.known = self.recorder.decide(tracer)
         else:
             tracer.check_run()
@@ -181,7 +186,7 @@ class PathTrace(core.Trace):
         traced = {k: v for k, v in params.items() if type(v) is tuple and any(type(x) is PathTracer for x in v)}
         if not traced:
             return params
-        with core.set_current_trace(self):
+        with set_current_trace(self):
             return {**params, **{k: tuple(int(x) for x in v) for k, v in traced.items()}}
 
     def _record(
@@ -195,7 +200,7 @@ class PathTrace(core.Trace):
     ) -> Any:
         """Compute now. On the host where there is a rule, for XLA would compile each primitive for each shape."""
         if not numpy_backend.supports(primitive, params) or any(map(belongs_to_jax, inputs)):
-            with core.set_current_trace(core.eval_trace), one_call():
+            with set_current_trace(eval_trace), one_call():
                 return jax.block_until_ready(primitive.bind(*inputs, **params))
         values = numpy_backend.apply(primitive, params, [np.asarray(x)[None] for x in inputs])
         weak = primitives.weak_results(primitive, params)
@@ -209,7 +214,7 @@ class PathTrace(core.Trace):
     def _custom_call(self, primitive: Any, functions: tuple[Any, ...], tracers: Sequence[Any], params: Any) -> Any:
         """A call with a derivative of its own, kept inside the recorded jaxpr so that gradients use it."""
         if all(t.known is not None for t in tracers if isinstance(t, PathTracer)):
-            with core.set_current_trace(self):
+            with set_current_trace(self):
                 return functions[0].call_wrapped(*tracers)
         hoisted, consts = _custom_jaxpr(primitive, functions, tuple(map(aval, tracers)), params)
         inputs, sites, _ = self._inputs([*consts, *tracers])
@@ -234,9 +239,9 @@ def _custom_jaxpr(primitive: Any, functions: tuple[Any, ...], avals: Any, params
         functions[0].populate_stores(kept[1])
         return kept[0], []
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
-    with core.set_current_trace(core.eval_trace):
+    with set_current_trace(eval_trace):
         closed = jax.make_jaxpr(lambda *args: primitives.bind_custom(primitive, functions, args, params))(*shapes)
-    hoisted = ClosedJaxpr(partial_eval.convert_constvars_jaxpr(closed.jaxpr), ())
+    hoisted = ClosedJaxpr(convert_constvars_jaxpr(closed.jaxpr), ())
     if key is not None and not closed.consts:
         if len(_custom_jaxprs) >= 1000:
             _custom_jaxprs.clear()

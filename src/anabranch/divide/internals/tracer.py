@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import jax
 import numpy as np
 from jax import lax
-from jax._src import core
-from jax._src.numpy import indexing
 
 from anabranch.divide.graph import Node
+from anabranch.divide.internals.jax_private import DEMANDS, Tracer, trace_ctx, typeof
 from anabranch.divide.internals.values import aval_of
 from anabranch.divide.numpy_backend import is_key
 from anabranch.numpyro_internals import empty_plate
@@ -36,15 +35,12 @@ class TracedElsewhere(Exception):
     """A decision was asked for while another JAX transformation was tracing."""
 
 
-_DEMANDS = {core.concrete_or_error.__code__, indexing._is_slice_element_none_or_constant_or_symbolic.__code__}
-
-
 def _is_demand(frame: types.FrameType | None) -> bool:
     """Whether jax cannot go on without a value: it wants a shape, or the ends of a slice."""
     for _ in range(3):
         if frame is None:
             return False
-        if frame.f_code in _DEMANDS:
+        if frame.f_code in DEMANDS:
             return True
         frame = frame.f_back
     return False
@@ -56,7 +52,7 @@ def _scalar(tracer: PathTracer) -> PathTracer:
     return tracer
 
 
-class PathTracer(core.Tracer):
+class PathTracer(Tracer):
     """A value of the program under a `PathTrace`.
 
     `node` is its place in the graph (None for a constant), `known` its value once that is fixed in this path, and
@@ -84,7 +80,7 @@ class PathTracer(core.Tracer):
 
     def check_run(self) -> None:
         """Raise `LeakedTracer` if this is a value of another run that may not be used in the one that is running."""
-        running = core.trace_ctx.trace
+        running = trace_ctx.trace
         if running is not self._trace and isinstance(running, type(self._trace)):
             running.accept(self)
 
@@ -189,7 +185,7 @@ def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any
     jax.numpy takes a tenth of a millisecond for each, most of it to find the function compiled for these types; a loop
     over a random walk is made of them.
     """
-    through_jax = getattr(core.Tracer, name)
+    through_jax = getattr(Tracer, name)
 
     def operator(self: PathTracer, other: Any) -> Any:
         kind = type(other)
@@ -219,7 +215,7 @@ for _name, _function, _ufunc in [
 
 
 def _with_arrays(name: str) -> Any:
-    through_jax = getattr(core.Tracer, name)
+    through_jax = getattr(Tracer, name)
     return lambda self, other: through_jax(self, _array_of(other))
 
 
@@ -231,7 +227,7 @@ for _name in (
 
 def aval(value: Any) -> Any:
     """The type of a value."""
-    return value.aval if isinstance(value, PathTracer) else core.typeof(value)
+    return value.aval if isinstance(value, PathTracer) else typeof(value)
 
 
 def as_input(value: Any) -> Any:
@@ -245,6 +241,6 @@ def known_array(value: Any) -> tuple[np.ndarray, bool] | None:
     """The array that a value of jax is known to be, and whether its dtype is weak; None if there is none."""
     if isinstance(value, PathTracer):
         return None if value.known is None or is_key(value.known) else (np.asarray(value.known), value.aval.weak_type)
-    if isinstance(value, jax.Array) and not isinstance(value, core.Tracer) and not is_key(value):
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer) and not is_key(value):
         return np.asarray(value), bool(value.weak_type)
     return None

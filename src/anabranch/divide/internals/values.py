@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core, literals
 
 from anabranch.divide.dispatch import one_call
+from anabranch.divide.internals.jax_private import ShapedArray, TypedNdArray, eval_trace, set_current_trace
 from anabranch.divide.numpy_backend import is_key
 
 __all__ = ["FLOAT", "FLOAT_SCALAR", "aval_of", "belongs_to_jax", "inside", "own"]
@@ -22,7 +22,7 @@ FLOAT = np.dtype(np.float64)
 @functools.lru_cache(maxsize=4096)
 def aval_of(shape: tuple[int, ...], dtype: np.dtype, weak: bool = False) -> Any:
     """The type of an array; the same object each time, so that types can be compared by identity."""
-    return core.ShapedArray(shape, dtype, weak_type=weak)
+    return ShapedArray(shape, dtype, weak_type=weak)
 
 
 FLOAT_SCALAR = aval_of((), FLOAT)
@@ -34,7 +34,7 @@ def own(value: Any) -> Any:
     Also, jax remembers for each NumPy array, as long as something holds its answer, which of its own arrays it became,
     and does not ask again when `jax_enable_x64` has changed: the user's own must not be held.
     """
-    return np.array(value) if isinstance(value, np.ndarray | literals.TypedNdArray) else value
+    return np.array(value) if isinstance(value, np.ndarray | TypedNdArray) else value
 
 
 def belongs_to_jax(value: Any) -> bool:
@@ -45,5 +45,5 @@ def belongs_to_jax(value: Any) -> bool:
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
     """Compute concretely, in double precision, whatever trace is current, while no other thread does."""
-    with jax.enable_x64(True), core.set_current_trace(core.eval_trace), one_call():
+    with jax.enable_x64(True), set_current_trace(eval_trace), one_call():
         yield
