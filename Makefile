@@ -36,7 +36,7 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 demo: $(INSTALLED) ## infer two of the paper's programs and write mixture.png (DEMO_ARGS=file: elsewhere)
-	@$(BIN)/python -m anabranch.demo $(DEMO_ARGS)
+	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
 test: lint ## lint, then run the tests and the examples in docstrings
 	@echo "==> pytest"

@@ -120,6 +120,17 @@ CASES: list[Exact] = [
     named("survival"),
 ]
 
+PEAK = -0.5 * np.log(2 * np.pi)  # of the log density of a standard normal
+BOUNDS = {
+    "normal_mean": 3 * (PEAK - np.log(1.5)),
+    "kalman": 6 * (PEAK - np.log(0.8)),
+    "hidden_markov": 6 * PEAK,
+    "hidden_branches": 4 * PEAK,
+    # Four deaths in one group and two in the other: no rates make these data more likely than those that suit them.
+    "survival": 4 * (np.log(4 / 7.2) - 1) + 2 * (np.log(2 / 13.1) - 1),
+}
+"""What the log likelihood of a program never exceeds; zero for the others."""
+
 
 def scores(case: Exact, posterior: ab.Posterior) -> dict[str, tuple[float, float]]:
     """The error in standard errors, and the standard error, of log Z, of each probability and of each expectation."""

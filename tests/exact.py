@@ -216,7 +216,7 @@ def wide_regression_parts(x: np.ndarray, y: np.ndarray) -> Iterator[Part]:
 
 
 def variable_selection(x: np.ndarray, y: np.ndarray) -> None:
-    """Each of five regressors is in the model or not."""
+    """Each of four regressors is in the model or not."""
     mean, size = jnp.zeros(len(y)), 0
     for j in range(x.shape[1]):
         if ab.sample(f"in{j}", dist.Bernoulli(0.3)):
@@ -230,7 +230,7 @@ def variable_selection(x: np.ndarray, y: np.ndarray) -> None:
 def selection_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Fifteen data; the first two regressors are nearly the same."""
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((15, 5))
+    x = rng.standard_normal((15, 4))
     x[:, 1] = 0.9 * x[:, 0] + 0.4 * x[:, 1]
     return x, x[:, 0] + 0.6 * x[:, 3] + rng.standard_normal(15)
 

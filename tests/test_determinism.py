@@ -27,15 +27,13 @@ def bits(name, seed=0, workers=None, **settings):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_number_of_threads_does_not_matter(name):
-    one = bits(name, workers=1)
-    assert one == bits(name, workers=2)
-    assert one == bits(name, workers=4)
+    assert bits(name, workers=1) == bits(name, workers=4)
 
 
 def test_other_seeds_give_other_answers():
-    answers = [bits("figure_two", seed=seed) for seed in range(3)]
-    assert len({each["log_evidence"] for each in answers}) == 3
-    assert len({each["points"][0] for each in answers}) == 3
+    answers = [bits("figure_two", seed=seed) for seed in range(2)]
+    assert len({each["log_evidence"] for each in answers}) == 2
+    assert len({each["points"][0] for each in answers}) == 2
 
 
 def test_the_global_random_state_is_neither_used_nor_changed():

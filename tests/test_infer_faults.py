@@ -246,7 +246,7 @@ def test_an_interrupt_keeps_what_was_computed():
     posterior = ab.infer(beside(also_normal), engine=ab.DCC(strategy=strategy), tolerance=1e-9, workers=1)
     assert posterior.run.stopped.startswith("The run was interrupted")
     exact = np.logaddexp(GOOD, OTHER)
-    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.2
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.3  # not confirmed: 0.05 at least
     assert len(posterior.draws(20)) == 20
 
 
@@ -267,7 +267,7 @@ def test_an_error_of_the_program_after_discovery(kind, caplog):
         ab.observe("y", dist.Normal(v, 1.0), 8.0)
 
     engine = ab.DCC(executions=50, evaluations_per_first_visit=2_000)
-    posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=10_000, seed=1)
+    posterior = ab.infer(beside(breaks), engine=engine, tolerance=0.1, budget=60_000, seed=1)
     assert any("good = 0" in warning and "it broke" in warning for warning in posterior.warnings)
     assert posterior.run.stopped.startswith("The sampling errors are below 0.1;")
     solved, given_up = posterior.solutions
@@ -311,5 +311,4 @@ def test_a_likelihood_that_is_zero_almost_everywhere_is_not_given_up_at_once():
         ab.factor("above", jnp.where(ab.sample("x", dist.Normal(0.0, 1.0)) > 4.0, 0.0, -jnp.inf))
 
     posterior = ab.infer(program)
-    assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 2.0
-    assert posterior.warnings
+    assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 0.1

@@ -9,9 +9,15 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_first_program():
-    space: dict = {}
-    exec(BLOCKS[0], space)
+@pytest.fixture(scope="module")
+def space():
+    """The names that the first block defines."""
+    names: dict = {}
+    exec(BLOCKS[0], names)
+    return names
+
+
+def test_the_first_program(space):
     division, path = space["division"], space["path"]
     assert f"# {repr(division).partition(',')[0]}, 100 % of the prior mass found" in BLOCKS[0]
     assert f"# {path.description!r}, {path.dim}" in BLOCKS[0]
@@ -35,9 +41,8 @@ def check_posterior(posterior):
     assert ours[1] == pytest.approx(float(error), rel=0.5)
 
 
-def test_unnamed_sites_need_no_f_strings():
-    space: dict = {}
-    exec(BLOCKS[0] + BLOCKS[1], space)
+def test_unnamed_sites_need_no_f_strings(space):
+    exec(BLOCKS[1], space)
     division = space["ab"].find_paths(lambda: space["expression"](0), executions=200)
     assert len(division) > 5
     assert all(len(set(path.addresses)) == len(path.addresses) for path in division)

@@ -13,23 +13,6 @@ from anabranch.language import deterministic, factor, observe, sample
 __version__ = "0.1.0"
 
 __all__ = [
-    "DCC",
-    "Division",
-    "Draw",
-    "Draws",
-    "Evaluation",
-    "Executions",
-    "NamedValues",
-    "Path",
-    "Posterior",
-    "PriorDraws",
-    "SiteInfo",
-    "deterministic",
-    "engines",
-    "factor",
-    "find_paths",
-    "infer",
-    "load",
-    "observe",
-    "sample",
-]
+    "DCC", "Division", "Draw", "Draws", "Evaluation", "Executions", "NamedValues", "Path", "Posterior", "PriorDraws",
+    "SiteInfo", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe", "sample",
+]  # fmt: skip

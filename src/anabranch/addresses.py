@@ -1,7 +1,6 @@
 """Addresses of sites without a name.
 
-An address identifies a random choice in every execution. It consists of the place of the call in the program and of the
-number of visits to that place: in
+An address identifies a random choice by the place of its call and the number of visits to that place: in
 
     while position > 0:
         step = ab.sample(dist.Uniform(-1.0, 1.0))
@@ -9,8 +8,6 @@ number of visits to that place: in
 the sites are "step", "step[1]", "step[2]" and so on. Lines are counted from the start of the function, so that an edit
 of one function does not change the addresses in others.
 """
-
-from __future__ import annotations
 
 import dis
 import functools
@@ -44,15 +41,6 @@ class _Execution:
     code: CodeType | None
     own: frozenset[int]
     visits: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """The place of a call: the variable that its result is assigned to, or None, and line and column."""
-
-    name: str | None
-    line: int
-    column: int
 
 
 _current: ContextVar[_Execution | None] = ContextVar("anabranch_execution", default=None)
@@ -101,7 +89,7 @@ def line_of(frame: FrameType) -> str:
 
 
 def _label(kind: str, frame: FrameType, current: _Execution) -> str:
-    place = _place(frame.f_code, frame.f_lasti)
+    name, line, column = _place(frame.f_code, frame.f_lasti)
     # A comprehension belongs to the function around it in every version of Python.
     home = frame
     while home.f_code.co_name in _COMPREHENSIONS and home.f_back is not None:
@@ -110,22 +98,23 @@ def _label(kind: str, frame: FrameType, current: _Execution) -> str:
         prefix, first_line = "", current.code.co_firstlineno
     else:
         prefix, first_line = home.f_code.co_qualname.replace("<locals>.", "") + ".", home.f_code.co_firstlineno
-    return prefix + (place.name or f"{kind}@{place.line - first_line}:{place.column}")
+    return prefix + (name or f"{kind}@{line - first_line}:{column}")
 
 
 @functools.lru_cache(maxsize=4096)
-def _place(code: CodeType, last: int) -> _Place:
+def _place(code: CodeType, last: int) -> tuple[str | None, int, int]:
+    """The variable that the result of a call is assigned to, or None, and the line and column of the call."""
     instructions = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     # While a call is under way, `f_lasti` may point at the inline cache that follows the instruction.
     here = max((i for i, step in enumerate(instructions) if step.offset <= last), default=0)
     place = _position(instructions[here], code)
     name = _stored_name(instructions, here)
     if name is None:
-        return _Place(None, *place)
+        return None, *place
     # The compiler copies some code, such as that of `finally`: copies share a position and are one call.
     namesakes = [_position(step, code) for i, step in enumerate(instructions) if _stored_name(instructions, i) == name]
     number = list(dict.fromkeys(namesakes)).index(place) + 1
-    return _Place(name if number == 1 else f"{name}#{number}", *place)
+    return name if number == 1 else f"{name}#{number}", *place
 
 
 def _stored_name(instructions: list[dis.Instruction], index: int) -> str | None:

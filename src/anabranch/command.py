@@ -1,7 +1,5 @@
 """The command `anabranch`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
@@ -26,16 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [method for method in given.methods or () if method not in methods]
     if unknown:
         _parser().error(f"{given.experiment} has no method {', '.join(unknown)}; there are {', '.join(methods)}")
-    settings = Settings(
-        experiments=names,
-        folder=given.folder or Path("reproduction-quick" if given.quick else "reproduction"),
-        quick=given.quick,
-        methods=given.methods,
-        runs=given.runs,
-        budget=given.budget,
-        workers=given.workers,
-        command=f"anabranch {shlex.join(arguments)}",
-    )
+    folder = given.folder or Path("reproduction-quick" if given.quick else "reproduction")
+    command = f"anabranch {shlex.join(arguments)}"
+    settings = Settings(names, folder, given.quick, given.methods, given.runs, given.budget, given.workers, command)
     try:
         failures = reproduce(settings)
     except KeyboardInterrupt:

@@ -9,11 +9,10 @@
 The loop itself is `search.loop`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
 from anabranch.combine import Posterior
@@ -104,7 +103,7 @@ class DCC:
         kappa: float = 1.0,
         T_a: int = 1_000,
         max_active: int | None = None,
-    ) -> DCC:
+    ) -> Self:
         """The paper's own algorithm (appendix B), every hyper-parameter under the paper's name.
 
         Args:

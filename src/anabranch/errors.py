@@ -1,7 +1,5 @@
 """The errors that Anabranch raises, all subclasses of `AnabranchError`; each names the site and the line."""
 
-from __future__ import annotations
-
 
 class AnabranchError(Exception):
     """Base of all errors of the library.
@@ -20,18 +18,11 @@ class AnabranchError(Exception):
         self.what, self.site, self.where, self.remedy = what, site, where, remedy
 
     def __str__(self) -> str:
-        sentences = [self._subject() + self.what, self.remedy]
-        return " ".join(_ended(sentence) for sentence in sentences if sentence)
-
-    def _subject(self) -> str:
+        subject = f"{self.where}: " if self.where else ""
         if self.site is not None:
-            place = f" ({self.where})" if self.where else ""
-            return f"site {self.site!r}{place}: "
-        return f"{self.where}: " if self.where else ""
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "!", "?")) else sentence + "."
+            subject = f"site {self.site!r} ({self.where}): " if self.where else f"site {self.site!r}: "
+        sentences = [each for each in (subject + self.what, self.remedy) if each]
+        return " ".join(each if each.endswith((".", "!", "?")) else f"{each}." for each in sentences)
 
 
 class UnsupportedVersion(AnabranchError, ImportError):
@@ -47,48 +38,39 @@ class UnnamedSite(AnabranchError, LookupError):
 
 
 class OutsideProgram(AnabranchError, TypeError):
-    """Raised when `sample`, `observe`, `factor` or `deterministic` is called outside a program, or the program is no
-    function; give `infer` the function itself, not its return value."""
+    """Raised when a statement is called outside a program, or the program is no function; give `infer` the function."""
 
 
 class DuplicateAddress(AnabranchError):
-    """Raised when one execution meets an address twice; give each site its own name (with the loop counter in it), or
-    leave the name out."""
+    """Raised when one execution meets an address twice; give each site its own name, or leave the name out."""
 
 
 class NotAFunction(AnabranchError):
-    """Raised when a replay of the same decisions meets other addresses; make the program depend on its random values
-    and arguments alone, not on global state, a clock or another random generator."""
+    """Raised when the same decisions meet other addresses; let the program depend on its sites and arguments alone."""
 
 
 class NoDensity(AnabranchError):
-    """Raised when a site's distribution has no `log_prob`; use a distribution with a density, or compute the value
-    from sites that have one."""
+    """Raised when a site's distribution has no `log_prob`; use one that has a density."""
 
 
 class NoTransform(AnabranchError):
-    """Raised when the support of a continuous site has no known bijection from the real numbers; register one with
-    `numpyro.distributions.biject_to`, or write the site as a transformation of another distribution."""
+    """Raised when a support has no known bijection from the reals; register one with `biject_to` of NumPyro."""
 
 
 class ObservedShape(AnabranchError):
-    """Raised when the shape of an observed value does not fit the shape of its distribution; reshape the data, or
-    expand the distribution."""
+    """Raised when an observed value does not fit the shape of its distribution; reshape the one or expand the other."""
 
 
 class ObservedOutsideSupport(AnabranchError):
-    """Raised when an observed value lies outside the support of its distribution, on every path through it; correct
-    the data or choose a distribution that can produce it."""
+    """Raised when an observed value is outside its support on every path; correct the data or the distribution."""
 
 
 class InvalidParameter(AnabranchError, ValueError):
-    """Raised when a constant parameter of a distribution lies outside its domain, such as a negative scale or
-    probabilities that do not sum to one; correct it."""
+    """Raised when a constant parameter of a distribution is outside its domain, such as a negative scale; change it."""
 
 
 class MaskedData(AnabranchError):
-    """Raised when data are a masked array of NumPy with masked entries; observe the others, mask the distribution, or
-    use `obs_mask`."""
+    """Raised when data are an array of NumPy with masked entries; mask the distribution, or use `obs_mask`."""
 
 
 class ImproperSite(AnabranchError):
@@ -100,13 +82,11 @@ class NoRandomVariables(AnabranchError):
 
 
 class DecisionInsideTransformation(AnabranchError):
-    """Raised when the program decides on a random value inside jax.jit, vmap, grad or scan; move the `if` or the loop
-    out of the transformed function, or write it with `jax.numpy.where`."""
+    """Raised when the program decides on a random value inside jax.jit, vmap, grad or scan; use `jax.numpy.where`."""
 
 
 class SiteInsideTransformation(AnabranchError):
-    """Raised when a `sample` statement is met inside jax.jit, vmap, grad or scan; move the statement out of the
-    transformed function, or draw a vector with `.expand` before it."""
+    """Raised when a `sample` statement is inside jax.jit, vmap, grad or scan; move it out, or draw a vector before."""
 
 
 class UnsupportedStatement(AnabranchError):
@@ -115,23 +95,19 @@ class UnsupportedStatement(AnabranchError):
 
 
 class NoGradient(AnabranchError):
-    """Raised for the gradient of an interpreted path; use a method without gradients, or write the computation with
-    `jax.numpy`."""
+    """Raised for the gradient of an interpreted path; use a method without gradients, or write it with `jax.numpy`."""
 
 
 class EndlessProgram(AnabranchError):
-    """Raised when every execution draws more than `max_sites` sites, makes decisions without end, computes without end,
-    or recurses deeper than Python allows; make the program's loop or recursion end, or raise the limit."""
+    """Raised when every execution exceeds `max_sites`, or decides, computes or recurses without end; make it end."""
 
 
 class StrategyCannotRun(AnabranchError):
-    """Raised when a strategy cannot run on a path, such as one that needs a gradient on a path without; use the one
-    that the message names, or `Auto`."""
+    """Raised when a strategy cannot run on a path, such as one without a gradient; use the one in the message."""
 
 
 class EngineCannotRun(AnabranchError):
-    """Raised when an engine cannot run a program, such as a particle filter without observations; use the one that the
-    message names, or the default of `infer`."""
+    """Raised when an engine cannot run a program, such as one without observations; use the one in the message."""
 
 
 class LimitTooSmall(AnabranchError):
@@ -139,8 +115,7 @@ class LimitTooSmall(AnabranchError):
 
 
 class CompilationTooLong(LimitTooSmall):
-    """Raised when compiling the density of a path would take longer than the time that is left; give the run more
-    seconds, or write the program's loop as arrays."""
+    """Raised when compiling a density would exceed the time left; give the run more, or write loops as arrays."""
 
 
 class UnknownName(AnabranchError, KeyError):
@@ -154,13 +129,11 @@ class UnknownName(AnabranchError, KeyError):
 
 
 class NotDiscrete(AnabranchError, TypeError):
-    """Raised for the probabilities of the values of a continuous quantity; use `expectation`, of an indicator for the
-    probability of a range."""
+    """Raised for the probability of a value of a continuous quantity; use the `expectation` of an indicator."""
 
 
 class NoDraws(AnabranchError):
-    """Raised when a posterior has no draws, because no point of positive density was found; give the run more budget,
-    or check the data against the program."""
+    """Raised when no point of positive density was found to draw; give the run more budget, or check the data."""
 
 
 class NoObservations(AnabranchError):

@@ -1,7 +1,5 @@
 """`ab.infer`: the library's main job."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import os

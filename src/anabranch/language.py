@@ -4,8 +4,6 @@ A site without a name gets its address from its place in the program (see `anabr
 statements with NumPyro's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import numbers
 import sys
@@ -36,9 +34,7 @@ def sample(*arguments: Any) -> Any:
     >>> import numpyro.distributions as dist
     >>> from numpyro.handlers import seed, trace
     >>> def program():
-    ...     if sample("fair", dist.Bernoulli(0.5)):
-    ...         return 0.5
-    ...     return sample("bias", dist.Beta(2.0, 2.0))
+    ...     return 0.5 if sample("fair", dist.Bernoulli(0.5)) else sample("bias", dist.Beta(2.0, 2.0))
     >>> sites = trace(seed(program, 0)).get_trace()
     >>> "bias" in sites or bool(sites["fair"]["value"])
     True

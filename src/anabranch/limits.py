@@ -87,9 +87,7 @@ class Limits:
         """Why to stop after so many evaluations, as a sentence; empty if the run may go on."""
         if evaluations >= self.budget:
             return f"The budget of {self.budget:,} evaluations is spent."
-        if self.time_is_over:
-            return f"The {self.seconds:g} seconds are over."
-        return ""
+        return f"The {self.seconds:g} seconds are over." if self.time_is_over else ""
 
     @property
     def met(self) -> str:
@@ -139,8 +137,7 @@ def current() -> Limits | None:
 
 def checkpoint() -> None:
     """Raise `LimitReached` if the run in this context must end."""
-    limits = _enforced.get()
-    if limits is not None:
+    if (limits := _enforced.get()) is not None:
         limits.check()
 
 

@@ -7,8 +7,6 @@
 - The code of functions, and the names of their local variables: a message does not say which function sent it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -20,16 +18,9 @@ from numpyro import handlers, primitives
 from numpyro.distributions import biject_to
 
 __all__ = [
-    "BATCH_SHAPE",
-    "VALIDATE_ARGS",
-    "caller_of_prng_key",
-    "empty_plate",
-    "has_bijection",
-    "is_handled",
-    "locals_of_obs_mask",
-    "log_prob_of",
-    "mask_of",
-]
+    "BATCH_SHAPE", "VALIDATE_ARGS", "caller_of_prng_key", "empty_plate", "has_bijection", "is_handled",
+    "locals_of_obs_mask", "log_prob_of", "mask_of",
+]  # fmt: skip
 
 BATCH_SHAPE, VALIDATE_ARGS = "_batch_shape", "_validate_args"
 """The attributes of a distribution that hold its batch shape, and whether its values are checked."""

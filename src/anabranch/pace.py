@@ -5,8 +5,6 @@ small, and each of the next as large as the last one shows to be quick enough. W
 it may be: nothing depends on the clock then, and the same seed gives the same answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,14 +26,6 @@ class Pace:
         max_seconds: seconds that a piece should take at most; more overrun the time limit by more.
         time_share: the same as a share of the time limit.
         growth: how many times as large as the last a piece may be; more adapt sooner, and overrun by more.
-
-    Example:
-        >>> pace = Pace()
-        >>> n = pace.size(1000)  # there is no limit
-        >>> with pace.measured(n):
-        ...     squares = [i**2 for i in range(n)]
-        >>> n
-        1000
     """
 
     next_size: int = 1

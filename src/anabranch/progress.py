@@ -1,7 +1,5 @@
 """How far a run has come, and who is told."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

@@ -4,13 +4,11 @@ A rule returns the value in its plain form (an `int`, a `float`, a `bool`), or r
 the allowed values, and the given one.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,32 +38,19 @@ class Rule:
     plain: Callable[[Any], Any]
 
     def __call__(self, name: str, value: Any) -> Any:
-        """The value in its plain form."""
         try:
             return self.plain(value)
         except _Refused:
             raise BadSetting(f"{name} must be {self.words}; got {_shown(value)}") from None
 
-    def or_none(self) -> Rule:
+    def or_none(self) -> Self:
         """The same rule, which also allows None."""
-        return Rule(f"{self.words}, or None", lambda value: None if value is None else self.plain(value))
+        plain = self.plain
+        return replace(self, words=f"{self.words}, or None", plain=lambda x: None if x is None else plain(x))
 
 
 def check(settings: Any, **rules: Rule) -> None:
-    """Check fields of a frozen dataclass by these rules, and replace the values by their plain forms.
-
-    Example:
-        >>> @dataclass(frozen=True)
-        ... class Chains:
-        ...     number: int = 4
-        ...     def __post_init__(self) -> None:
-        ...         check(self, number=whole(2))
-        >>> Chains(np.int64(3))
-        Chains(number=3)
-        >>> Chains("3")
-        Traceback (most recent call last):
-        anabranch.errors.BadSetting: number must be a whole number, at least 2; got '3'.
-    """
+    """Check fields of a frozen dataclass by these rules, and replace the values by their plain forms."""
     for name, rule in rules.items():
         object.__setattr__(settings, name, rule(name, getattr(settings, name)))
 
@@ -101,7 +86,7 @@ def positive() -> Rule:
 def seconds() -> Rule:
     """A time, or None; an infinite time becomes None."""
     rule = positive().or_none()
-    return replace(rule, plain=lambda value: None if _is_infinite(value) else rule.plain(value))
+    return replace(rule, plain=lambda x: rule.plain(None if isinstance(x, numbers.Real) and x == math.inf else x))
 
 
 def share(*, zero: bool = True, one: bool = True) -> Rule:
@@ -112,25 +97,17 @@ def share(*, zero: bool = True, one: bool = True) -> Rule:
 
 def _real(words: str, fits: Callable[[float], bool], plain: Callable[[float], float]) -> Rule:
     def checked(value: Any) -> float:
-        number = _number(value)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise _Refused
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _Refused from None
         if not fits(number):
             raise _Refused
         return plain(number)
 
     return Rule(words, checked)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise _Refused
-    try:
-        return float(value)
-    except OverflowError:
-        raise _Refused from None
-
-
-def _is_infinite(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and value == math.inf
 
 
 def flag() -> Rule:

@@ -4,8 +4,6 @@ A newer version is refused as well, not merely warned of: the recorder uses jax'
 a new parameter of a primitive would give a wrong number without an error.
 """
 
-from __future__ import annotations
-
 import re
 from importlib import metadata
 
@@ -32,7 +30,6 @@ def check() -> None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 

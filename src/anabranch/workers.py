@@ -5,8 +5,6 @@ ending. An interrupt reaches the main thread, which only waits, and then gives t
 one thread meanwhile, since every core has a thread already.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import queue
@@ -17,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -62,11 +60,6 @@ class Workers:
         poll: seconds between two checks of the limits; fewer end a run sooner after its time, and cost more.
         grace: seconds for which work goes on after the time of the run; more keep more of it, and end later.
         grace_interrupted: the same after an interrupt.
-
-    Example:
-        >>> with Workers(2, Limits()) as workers:
-        ...     workers.map(lambda x: x**2, [1, 2, 3])
-        [1, 4, 9]
     """
 
     def __init__(
@@ -77,7 +70,7 @@ class Workers:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Self:
         names = [f"anabranch-{number}" for number in range(self.number)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
         for thread in self._threads:
@@ -110,9 +103,8 @@ class Workers:
         except KeyboardInterrupt:
             self.limits.cancelled.set()
             _wait_for(jobs, self.grace_interrupted)
-        done = [job for job in jobs if job.done.is_set()]
-        for job in done:
-            if job.error is not None:
+        for job in jobs:
+            if job.done.is_set() and job.error is not None:
                 raise job.error
         return [job.outcome if job.done.is_set() else None for job in jobs]
 

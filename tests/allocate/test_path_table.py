@@ -9,6 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.allocate import PathTable
+from anabranch.allocate.path_table import total_evidence
 from anabranch.conquer.estimate import Estimate
 
 
@@ -22,8 +23,12 @@ def division(*paths):
     return SimpleNamespace(by_signature={each.signature: each for each in paths})
 
 
-def known(log_evidence, sd=0.1):
-    return replace(Estimate.nothing(1, 10, "test"), log_evidence=log_evidence, log_evidence_sd=sd)
+def known(log_evidence, sd=0.1, **more):
+    return replace(Estimate.nothing(1, 10, "test"), log_evidence=log_evidence, log_evidence_sd=sd, **more)
+
+
+def unconfirmed(log_evidence, sd):
+    return known(log_evidence, sd, is_confirmed=False)
 
 
 def test_paths_are_numbered_in_the_order_of_discovery():
@@ -104,3 +109,58 @@ def test_executions_that_found_a_path_are_points_to_start_from():
         assert len(points) > 0
         assert points.shape[1] == record.path.dim
         assert record.path.evaluate(points, compile=False).guard.all()
+
+
+# The error of the sum -------------------------------------------------------------------------------------------------
+
+HALF = np.log(0.5)
+
+
+def test_independent_errors_add_up_in_quadrature():
+    total = total_evidence([known(HALF, 0.06), known(HALF, 0.08)])
+    assert total.log_evidence == pytest.approx(0.0)
+    assert total.weights == pytest.approx([0.5, 0.5])
+    assert total.path_sds == pytest.approx([0.06, 0.08])
+    assert total.log_evidence_sd == pytest.approx(0.05)
+
+
+def test_errors_that_nobody_has_confirmed_add_up_as_they_are():
+    total = total_evidence([unconfirmed(HALF, 0.06), unconfirmed(HALF, 0.08)])
+    assert total.path_sds == pytest.approx([0.06, 0.08])
+    assert total.log_evidence_sd == pytest.approx(0.07)
+    quarters = [known(np.log(0.25), sd) for sd in (0.3, 0.4)]
+    mixed = total_evidence([*quarters, *(unconfirmed(np.log(0.25), sd) for sd in (0.2, 0.28))])
+    assert mixed.log_evidence_sd == pytest.approx(0.25 * np.hypot(0.5, 0.48))
+
+
+def test_many_small_unconfirmed_paths_are_no_more_certain_than_one():
+    number = 400
+    total = total_evidence([unconfirmed(-np.log(number), 0.05)] * number)
+    assert total.log_evidence_sd == pytest.approx(0.05)
+    assert total_evidence([known(-np.log(number), 0.05)] * number).log_evidence_sd == pytest.approx(0.05 / 20)
+
+
+def test_corrections_of_other_paths_raise_errors_that_nobody_has_confirmed():
+    corrected = [known(np.log(0.25), 0.01, correction=by) for by in (0.3, -0.4)]
+    total = total_evidence([*corrected, unconfirmed(HALF, 0.05)])
+    root_mean_square = np.sqrt((0.3**2 + 0.4**2) / 2)
+    assert total.path_sds == pytest.approx([0.01, 0.01, root_mean_square])
+    expected = np.hypot(0.25 * 0.01 * np.sqrt(2), 0.5 * root_mean_square)
+    assert total.log_evidence_sd == pytest.approx(expected)
+    large = total_evidence([*corrected, unconfirmed(HALF, 2.0)])
+    assert large.path_sds == pytest.approx([0.01, 0.01, 2.0])
+
+
+def test_what_was_never_corrected_raises_nothing():
+    never = [known(HALF, 0.01, correction=by) for by in (np.nan, np.inf)]
+    total = total_evidence([*never, unconfirmed(-1.0, 0.05)])
+    assert total.path_sds == pytest.approx([0.01, 0.01, 0.05])
+
+
+def test_paths_without_an_estimate_or_without_mass_add_no_error():
+    nothing = Estimate.nothing(1, 5, "test")
+    total = total_evidence([None, known(0.0, 0.1), nothing, replace(nothing, is_confirmed=False)])
+    assert total.weights == pytest.approx([0.0, 1.0, 0.0, 0.0])
+    assert total.log_evidence_sd == pytest.approx(0.1)
+    assert total_evidence([]).log_evidence == total_evidence([None]).log_evidence == -np.inf
+    assert total_evidence([nothing]).log_evidence_sd == np.inf

@@ -97,6 +97,16 @@ def test_a_path_with_mass_and_few_evaluations_is_under_explored():
     assert Refinement().waiting(state(heavy, exact, light)) == []
 
 
+def test_a_path_with_mass_that_no_second_method_has_confirmed_is_under_explored():
+    heavy, light = record(0, evaluations=30_000), record(1, -9.0, evaluations=30_000)
+    assert Refinement().waiting(state(heavy, light)) == []
+    for each in (heavy, light):
+        each.estimate = replace(each.estimate, is_confirmed=False)
+    assert Refinement().waiting(state(heavy, light)) == [heavy]
+    heavy.path.interpreted = True  # each evaluation is an execution of the program
+    assert Refinement().waiting(state(heavy, light)) == []
+
+
 def test_negligible_paths_are_not_refined():
     heavy, negligible = record(0), record(1, -30.0)
     assert Refinement().candidates(state(heavy, negligible)) == [heavy]
@@ -139,9 +149,9 @@ def test_a_rule_may_own_the_first_visits():
         scale = 1.0 if ab.sample("wide", dist.Bernoulli(0.5)) else 0.1
         ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), scale), 1.0)
 
-    posterior = ab.infer(program, engine=ab.DCC(schedule=InTurn()), budget=20_000, tolerance=None)
+    posterior = ab.infer(program, engine=ab.DCC(schedule=InTurn()), budget=80_000, tolerance=None)
     exact = np.logaddexp(*(np.log(0.5) + dist.Normal(0.0, np.sqrt(1 + scale**2)).log_prob(1.0) for scale in (1.0, 0.1)))
-    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.1
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.3  # not confirmed
     assert posterior.paths["visits"].nunique() == 1
 
 

@@ -1,7 +1,7 @@
-"""Auto: the method that suits the path, when it changes, and which estimate it believes."""
+"""Auto: the method that suits the path, when it changes, and the second opinion that confirms an estimate."""
 
 import math
-from dataclasses import replace
+import pickle
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +11,8 @@ from jax import lax
 from scipy.stats import norm, poisson
 
 import anabranch as ab
-from anabranch.conquer import Auto, Estimate, PathTarget
-from anabranch.conquer.auto import AutoState, _reconciled
-from anabranch.conquer.marginal import sum_out
+from anabranch.conquer import Auto, PathTarget
+from anabranch.conquer.auto import AutoState
 from anabranch.conquer.mode_mixture import ModeMixtureState
 
 
@@ -78,6 +77,15 @@ def test_each_path_gets_what_suits_it(program, method):
     assert estimate.log_evidence_sd < 0.1
 
 
+def test_without_data_the_prior_is_drawn_from():
+    def program():
+        ab.sample("x", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
+
+    estimate, _ = solved(program)
+    assert (estimate.method, estimate.is_confirmed) == ("Forward", True)
+    assert estimate.log_evidence == pytest.approx(0.0, abs=1e-9)
+
+
 def test_a_path_without_coordinates_is_one_evaluation():
     def program():
         ab.observe("y", dist.Normal(1.0 if ab.sample("k", dist.Bernoulli(0.3)) else 0.0, 1.0), 1.0)
@@ -89,29 +97,55 @@ def test_a_path_without_coordinates_is_one_evaluation():
         assert (estimate.log_evidence_sd, target.evaluations) == (0.0, 1)
 
 
-def test_few_evaluations_give_a_laplace_estimate_and_more_of_them_the_modes():
+def test_few_evaluations_give_a_laplace_estimate_and_more_of_them_the_modes_and_a_second_opinion():
     target, rng = target_of(real), np.random.default_rng(0)
-    state = Auto().advance(target, Auto().start(target, rng), rng, 500)
-    assert state.method == "laplace"
-    assert not target._differentiated
-    first = Auto().estimate(target, state)
-    state = Auto().advance(target, state, rng, 10_000)
-    assert state.method == "modes"
-    assert state.before == ()  # it is not compared with an estimate by gradients
-    later = Auto().estimate(target, state)
-    for estimate in (first, later):
-        assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 1
-    assert later.log_evidence_sd < first.log_evidence_sd
+    methods, estimates = [], []
+    state = Auto().start(target, rng)
+    for evaluations in (500, 10_000, 40_000):
+        state = Auto().advance(target, state, rng, evaluations)
+        methods.append(state.method)
+        estimates.append(Auto().estimate(target, state))
+        if len(methods) == 1:
+            assert not target._differentiated
+    assert methods == ["laplace", "modes", "modes"]
+    for estimate in estimates:
+        assert estimate.method == "ModeMixture"
+        assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 0.6
+    first, second, third = estimates
+    for estimate in (first, second):
+        assert not estimate.is_confirmed
+        assert estimate.log_evidence_sd >= Auto().unconfirmed_sd
+        assert np.isnan(estimate.correction)
+    assert third.is_confirmed
+    assert third.log_evidence_sd < 0.01
+    assert third.correction == third.log_evidence - state.first
+    assert abs(third.correction) < 0.05
+
+
+def test_an_estimate_of_a_state_is_always_the_same():
+    target, rng = target_of(real), np.random.default_rng(0)
+    state = Auto().start(target, rng)
+    for _ in range(3):
+        state = Auto().advance(target, state, rng, 20_000)
+    spent = target.evaluations
+    one, other = Auto().estimate(target, state), Auto().estimate(target, pickle.loads(pickle.dumps(state)))
+    assert one.is_confirmed
+    assert (one.log_evidence, one.log_evidence_sd) == (other.log_evidence, other.log_evidence_sd)
+    np.testing.assert_array_equal(one.points, other.points)
+    assert target.evaluations == spent
 
 
 def test_without_a_gradient_it_needs_few_evaluations():
-    estimate, _ = solved(no_gradient, evaluations=400)
+    estimate, state = solved(no_gradient, evaluations=400)
+    assert state.method == "laplace"
     assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 0.5
     assert estimate.evaluations < 600
 
 
-def test_jumps_are_no_obstacle():
-    estimate, _ = solved(jumps, evaluations=20_000, visits=3)
+def test_jumps_are_for_particles():
+    estimate, state = solved(jumps, evaluations=20_000, visits=3)
+    assert state.method == "particles"
+    assert estimate.is_confirmed
     assert abs(estimate.log_evidence - EXACT[jumps]) < 4 * estimate.log_evidence_sd < 0.2
 
 
@@ -126,28 +160,16 @@ def test_a_laplace_estimate_that_failed_is_not_repeated_for_ever():
         assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 1
 
 
-def test_a_laplace_estimate_without_a_gradient_is_compared_with_later_ones():
-    target, rng = target_of(no_gradient), np.random.default_rng(0)
-    state = Auto().advance(target, Auto().start(target, rng), rng, 400)
-    assert state.method == "laplace"
-    poor = replace(state.state, points=state.state.points[:20], log_weights=state.state.log_weights[:20])
-    state = replace(state, state=poor, spent=30_000)
-    assert Auto()._next(target, state) == "particles"
-    assert len(Auto()._switched(target, state, "particles").before) == 1
-
-
-def test_what_was_summed_out_is_not_given_to_chains():
-    """Ten means, a weight, and fifteen assignments that are summed out: chains could not be compiled for them."""
-
-    def program(y):
-        mu = ab.sample("mu", dist.Normal(0.0, 5.0).expand([10]).to_event(1))
-        z = ab.sample("z", dist.Bernoulli(0.5).expand([len(y)]).to_event(1))
-        ab.observe("y", dist.Normal(jnp.where(z == 1, mu[0], mu[1]) + 0.01 * mu.sum(), 1.0), y)
-
-    target = sum_out(target_of(lambda: program(np.arange(15.0))))
-    assert target.dim == 10 < target.path.dim
-    state = AutoState("particles", ModeMixtureState(points=np.zeros((2, 10)), log_weights=np.zeros(2)), spent=30_000)
-    assert Auto()._next(target, state) == "temper"
+def test_modes_that_were_not_found_are_left_to_particles():
+    failed = ModeMixtureState(failed="no point of positive density was found to start from")
+    target, rng = target_of(real), np.random.default_rng(0)
+    state = AutoState("modes", failed, attempts=2)
+    for _ in range(3):
+        state = Auto().advance(target, state, rng, 20_000)
+    assert state.method == "particles"
+    estimate = Auto().estimate(target, state)
+    assert estimate.is_confirmed
+    assert abs(estimate.log_evidence - NORMAL) < 4 * estimate.log_evidence_sd < 0.1
 
 
 def loops(dim):
@@ -185,38 +207,12 @@ def test_a_path_without_mass_goes_through_all_methods_and_ends():
     assert estimate.log_evidence == -np.inf
 
 
-# Which estimate it believes -------------------------------------------------------------------------------------------
-
-
-def said(log_evidence, sd, ess=1000.0, k=0.3, method="a"):
-    nothing = Estimate.nothing(1, 5, method)
-    return replace(nothing, log_evidence=log_evidence, log_evidence_sd=sd, ess=ess, pareto_k=k)
-
-
-def test_the_smallest_error_is_believed_among_those_that_agree():
-    best = _reconciled([said(-1.0, 0.1), said(-1.05, 0.01, method="b")], 99)
-    assert (best.method, best.log_evidence_sd, best.evaluations) == ("b", 0.01, 99)
-
-
-def test_what_says_significantly_more_is_believed():
-    """A method that fails misses mass, however sure it is of the rest."""
-    best = _reconciled([said(-3.0, 0.001), said(-1.0, 0.1, method="b")], 1)
-    assert (best.method, best.log_evidence) == ("b", -1.0)
-
-
-def test_weights_that_can_be_trusted_come_first():
-    best = _reconciled([said(-1.0, 0.01, k=0.9), said(-1.0, 0.05, method="b")], 1)
-    assert (best.method, best.log_evidence_sd) == ("b", 0.05)
-
-
-def test_without_trust_the_error_covers_what_they_disagree_about():
-    best = _reconciled([said(-1.3, 0.1, ess=20), said(-1.0, 0.2, k=0.9, method="b")], 1)
-    assert (best.method, best.log_evidence_sd) == ("a", pytest.approx(0.3))
-
-
-def test_an_error_beyond_use_has_no_voice():
-    assert _reconciled([said(5.0, 3.0, method="wild"), said(-1.0, 0.1)], 1).method == "a"
-
-
-def test_nothing_remains_nothing():
-    assert _reconciled([Estimate.nothing(1, 5, "a"), Estimate.nothing(1, 5, "b")], 7).log_evidence == -np.inf
+def test_a_visit_keeps_to_its_evaluations():
+    target, rng = target_of(real), np.random.default_rng(0)
+    state = Auto().start(target, rng)
+    for evaluations in (600, *(8_000,) * 5):
+        before = target.evaluations
+        state = Auto().advance(target, state, rng, evaluations)
+        assert target.evaluations - before < 1.25 * evaluations
+    assert state.method == "modes"
+    assert state.spent == target.evaluations

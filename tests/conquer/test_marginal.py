@@ -323,7 +323,7 @@ def test_tempering_with_assignments_summed_out():
     exact = logsumexp(logs)
     path, scores, sds = only_path(program, y), [], []
     for seed in range(60):
-        target, rng, method = sum_out(PathTarget(path)), np.random.default_rng(seed), SMC(particles=256)
+        target, rng, method = sum_out(PathTarget(path)), np.random.default_rng(seed), SMC(chains=64)
         state = method.advance(target, method.start(target, rng), rng, 8_000)
         estimate = method.estimate(target, state)
         scores.append((estimate.log_evidence - exact) / estimate.log_evidence_sd)

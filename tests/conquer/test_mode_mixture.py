@@ -104,11 +104,12 @@ def test_a_mode_that_the_first_search_missed_is_added_later():
     assert weights[later.points[:, 0] < 0].sum() == pytest.approx(MASS[0], abs=0.03)
 
 
-@pytest.mark.parametrize("defensive", [0.05, 0.5, 0.9])
-def test_weights_count_the_defensive_component(defensive):
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("component", ["broad", "prior"])
+def test_weights_count_the_defensive_components(component, share):
     """A proposal that is off, and too few evaluations to adapt it: the mean of many estimates is right all the same."""
     path, exact = regression(1)
-    strategy = ModeMixture(defensive=defensive)
+    strategy = ModeMixture(**{component: share})
     mode = np.array([[float(solve(path, 0).points.mean())]])
     off = StudentMixture(mode + 0.3, np.full((1, 1, 1), 0.15), np.ones(1), np.array([5.0]))
     wide = StudentMixture(mode, np.full((1, 1, 1), 1.0), np.ones(1), np.array([3.0]))
@@ -176,7 +177,8 @@ def test_what_it_cannot_run_on_is_said():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"starts": 0}, {"iterations": 0}, {"max_modes": 0}, {"rounds": 0}, {"defensive": 0.0}, {"defensive": 1.0}]
+    "wrong",
+    [{"starts": 0}, {"iterations": 0}, {"max_modes": 0}, {"rounds": 0}, {"broad": 0.0}, {"broad": 1.0}, {"prior": 1.0}],
 )
 def test_settings_are_checked(wrong):
     [name] = wrong

@@ -18,7 +18,8 @@ from scipy.integrate import quad
 import anabranch as ab
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.smc import SMC, SMCState
-from anabranch.conquer.smc_tempering import Tempering, fitted
+from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
+from anabranch.conquer.smc_tempering import Particles, Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Executions, Path
@@ -120,7 +121,7 @@ def calibration_runs() -> dict[str, Runs]:
         "a guard": Runs(half_space_case(), 60, 8_000, 0.04),
         "whole numbers": Runs(counted_case(), 60, 10_000, 0.08),
         "a rarely met guard": Runs(corner_case(), 20, 30_000, 0.08),
-        "a given proposal": Runs(normals_case(2), 60, 10_000, 0.08, {"proposal": wide}),
+        "a given proposal": Runs(normals_case(2), 60, 10_000, 0.1, {"proposal": wide}),
         # Draws of an improper prior are none to start from.
         "an improper prior": Runs(only_case(improper, 0.0), 60, 6_000, 0.1),
         "a needle": Runs(only_case(needle, float(stats.norm(0, np.hypot(10, 1e-6)).logpdf(3.0))), 15, 60_000, 0.25),
@@ -158,10 +159,11 @@ def check_mean_of_whole_numbers(path: Path, estimates: Sequence[Estimate]) -> No
 @pytest.mark.slow
 def test_twenty_dimensions_by_hamiltonian_moves():
     path, exact = normals_case(20)
-    results = [run(path, seed, 60_000) for seed in range(30)]
+    results = [run(path, seed, 160_000) for seed in range(30)]
     assert all(state.tuning.gradient for _, state in results)
+    assert all(len(state.sweeps) > 2 for _, state in results)  # the first alone, which learns the ladder, is low
     estimates = [estimate for estimate, _ in results]
-    assert 0 < np.mean([estimate.log_evidence_sd for estimate in estimates]) < 0.15
+    assert 0 < np.mean([estimate.log_evidence_sd for estimate in estimates]) < 0.2
     check_calibrated({"twenty normals": z_scores(estimates, exact)}, min_scores=30)
 
 
@@ -173,9 +175,91 @@ def test_hamiltonian_moves_leave_the_posterior_as_it_is():
     weights = np.exp(estimate.log_weights)
     mean = weights @ estimate.points
     variance = weights @ (estimate.points - mean) ** 2
-    assert estimate.ess > 500
+    assert 300 < estimate.ess <= len(estimate.points)
     np.testing.assert_allclose(mean, 0.8 * y, atol=4 * np.sqrt(0.2 / estimate.ess))
     np.testing.assert_allclose(variance, 0.2, rtol=4 * np.sqrt(2 / estimate.ess))
+
+
+# The kernels leave a tempered density unchanged -----------------------------------------------------------------------
+
+
+def correlated():
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    if x[0] > x[1] - 0.5:
+        ab.observe("y", dist.Normal(x[0] + 2 * x[1], 1.0), 1.0)
+    else:
+        ab.sample("other", dist.Normal(0.0, 1.0))
+
+
+def separate():
+    """Modes at about -1.4 and 1.4 with different masses."""
+    x = ab.sample("x", dist.Normal(0.0, 1.5).expand([2]).to_event(1))
+    heights = [dist.Normal(mean, 0.8).log_prob(x).sum() for mean in (-1.8, 1.8)]
+    ab.factor("data", jnp.logaddexp(jnp.log(0.3) + heights[0], jnp.log(0.7) + heights[1]))
+
+
+def mirrored():
+    """Mirror images with different masses, since the prior is off the centre."""
+    x = ab.sample("x", dist.Normal(0.3, 1.0).expand([3]).to_event(1))
+    ab.observe("y", dist.Normal(jnp.stack([x[0] * x[1], x[2] ** 2]), 0.5), np.array([0.8, 0.7]))
+
+
+def many():
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+    ab.observe("y", dist.Normal(x.sum() + x[0] ** 2, 1.0), 2.0)
+
+
+def whole_numbers():
+    k = ab.sample("k", dist.Poisson(3.0))
+    n = ab.sample("n", dist.Binomial(6, 0.4))
+    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)) + k - n, 1.0), 2.0)
+
+
+def exact_particles(tempering: Tempering, beta: float, n: int, rng: np.random.Generator) -> Particles:
+    """Draws of prior times likelihood^β, by rejection of prior draws; no draw has a likelihood above all of these."""
+    drawn = tempering.at(tempering.target.prior(20 * n, rng).points)
+    kept = np.log(rng.uniform(size=len(drawn))) < beta * (drawn.log_ratio - drawn.log_ratio.max())
+    assert kept.sum() >= n
+    return drawn.take(np.flatnonzero(kept)[:n])
+
+
+def statistics(particles: Particles) -> np.ndarray:
+    """Of each particle: the coordinates, their products, log r, and whether the coordinates are small."""
+    points = particles.points
+    first, second = np.triu_indices(points.shape[1])
+    columns = [points, points[:, first] * points[:, second], particles.log_ratio[:, None], np.abs(points) < 0.5]
+    return np.concatenate(columns, axis=1)
+
+
+def scores_after_moves(program: Any, beta: float, tuning: Tuning, n: int = 20_000, moves: int = 10) -> np.ndarray:
+    """By how many standard errors each statistic of exact draws changes when they are moved."""
+    path = min(ab.find_paths(program, executions=50).paths, key=lambda path: path.dim)
+    tempering, rng = Tempering(PathTarget(path)), np.random.default_rng(1)
+    start = exact_particles(tempering, beta, n + 2_000, rng)
+    reference, start = start.points[n:], start.take(np.arange(n))
+    shape = Shape.of(reference, np.arange(2_000), np.arange(n) % 2, path.discrete)
+    states, _, complete = Mutation(tempering, beta, shape).run(start, tuning, moves, rng)
+    assert complete
+    end = states.take(np.arange(len(states) - n, len(states)))
+    assert (end.log_start > -np.inf).all()
+    assert (end.points != start.points).any(axis=1).mean() > 0.5
+    changes = statistics(end) - statistics(start)
+    return changes.mean(axis=0) / (changes.std(axis=0) / np.sqrt(n))
+
+
+@pytest.mark.parametrize(
+    ("program", "beta", "tuning"),
+    [
+        (correlated, 0.6, Tuning(False)),
+        (separate, 1.0, Tuning(False)),
+        (mirrored, 1.0, Tuning(False, mirrored=1.0)),
+        (correlated, 0.6, Tuning(True)),
+        (many, 1.0, Tuning(True)),
+        (whole_numbers, 0.7, Tuning(False)),
+    ],
+)
+def test_moves_leave_exact_draws_exact(program, beta, tuning):
+    assert np.abs(scores_after_moves(program, beta, tuning)).max() < 4
 
 
 def test_gradient_of_a_proposal():
@@ -212,13 +296,13 @@ def test_proposal_of_whole_numbers_is_normalised():
 
 def test_more_budget_makes_more_and_larger_sweeps():
     path, exact = normals_case(1)
-    target, rng, method = PathTarget(path), np.random.default_rng(0), SMC(particles=100)
+    target, rng, method = PathTarget(path), np.random.default_rng(0), SMC(chains=32)
     first = method.advance(target, method.start(target, rng), rng, 3_000)
     kept = pickle.dumps(first)
     later = method.advance(target, pickle.loads(kept), rng, 30_000)
     assert pickle.dumps(first) == kept
     assert len(later.sweeps) > len(first.sweeps)
-    assert later.sweeps[-1].size > 100
+    assert later.sweeps[-1].size > 32
     estimate = method.estimate(target, later)
     assert estimate.log_evidence_sd < method.estimate(target, first).log_evidence_sd
     assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd
@@ -241,7 +325,7 @@ def test_no_data_is_never_reported_without_error():
 
 def test_no_point_known():
     path, _, _ = corner_case()
-    target, rng, method = PathTarget(path), np.random.default_rng(0), SMC(particles=16)
+    target, rng, method = PathTarget(path), np.random.default_rng(0), SMC(chains=16)
     state = method.advance(target, method.start(target, rng), rng, 500)
     estimate = method.estimate(target, state)
     assert estimate.log_evidence == -np.inf
@@ -259,7 +343,7 @@ def test_likelihood_of_zero_everywhere():
     assert len(estimate.points) == 0
 
 
-@pytest.mark.parametrize("settings", [{"particles": 1}, {"share": 0.0}, {"share": 1.0}, {"steps": 0}])
+@pytest.mark.parametrize("settings", [{"chains": 1}, {"share": 0.0}, {"share": 1.0}, {"steps": 0}])
 def test_bad_settings(settings):
     with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
         SMC(**settings)

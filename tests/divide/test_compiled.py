@@ -9,7 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch import programs
 from anabranch.divide.compiled import MAX_BLOCK, MIN_BLOCK, NUMBERS_PER_BLOCK, numbers_per_point
-from anabranch.divide.packing import Pack, plan
+from anabranch.divide.packing import plan
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
 
@@ -105,7 +105,7 @@ def test_means_drawn_one_by_one_are_packed(K):
     density = mixture_path(K)._backend.densities[0]
     packed = plan(density.graph, density.evaluator.steps)
     assert len(packed) < 50 < 6 * K + 40 < len(density.evaluator.steps) + 40
-    lanes = sum(len(step.equations) if isinstance(step, Pack) else 1 for step in packed)
+    lanes = sum(len(step) if isinstance(step, list) else 1 for step in packed)
     assert lanes == len(density.evaluator.steps)
 
 

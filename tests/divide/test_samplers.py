@@ -333,7 +333,7 @@ WRAPPED = {
     "truncated": lambda: dist.TruncatedNormal(LOC, SCALE, low=0.0).expand([2, 3, 2]),
 }  # fmt: skip
 
-# Where NumPyro has none: for a truncated distribution, before 0.22.
+# Where NumPyro has none, or, before 0.22, warns of its own bounds: a truncated distribution.
 TRUNCATED = stats.truncnorm(-LOC / SCALE, np.inf, LOC, SCALE)
 MOMENTS = {
     "affine_event": ([2 * LOC + V([5.0, 6.0])] * 3, 4.0),
@@ -351,10 +351,7 @@ def test_wrapped_distributions_have_their_moments_and_independent_elements(case)
     x = draw(shared(distribution), generator(), N)
     check_shape(distribution, x)
     with jax.enable_x64(True):
-        try:
-            mean, variance = distribution.mean, distribution.variance
-        except NotImplementedError:
-            mean, variance = MOMENTS[case]
+        mean, variance = MOMENTS.get(case) or (distribution.mean, distribution.variance)
     check_moments(x, mean, variance)
     # Expanded elements, which come first, are independent: one value of all events against the next.
     flat = x.reshape(N, int(np.prod(distribution.batch_shape)), -1)[..., 0].astype(float)
@@ -624,9 +621,9 @@ def test_other_transforms_and_truncations_fall_back():
 
 def test_the_fallback_draws_with_arrays_in_static_data():
     for _ in range(2):
-        distribution = dist.DirichletMultinomial(np.ones((2, 3)), np.array([3, 40]), total_count_max=40)
+        distribution = dist.DirichletMultinomial(np.ones((2, 3)), np.array([3, 8]), total_count_max=8)
         x = draw(shared(distribution), generator(), 3)
-        np.testing.assert_array_equal(x.sum(axis=-1), [[3, 40]] * 3)
+        np.testing.assert_array_equal(x.sum(axis=-1), [[3, 8]] * 3)
 
 
 def test_few_sizes_are_compiled():

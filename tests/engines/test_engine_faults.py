@@ -206,7 +206,7 @@ def test_discrete_observations_need_no_bound() -> None:
 CERTAIN = {
     "independent": lambda sums: dist.Delta(sums).to_event(1),
     "event_dim": lambda sums: dist.Delta(sums, event_dim=1),
-    "expanded": lambda sums: dist.Delta(sums).to_event(1).expand([1]),
+    "expanded": lambda sums: dist.Delta(sums).to_event(1).expand((1,)),
     "masked": lambda sums: dist.Delta(sums).to_event(1).mask(np.array(True)),
 }
 

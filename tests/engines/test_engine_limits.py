@@ -330,7 +330,7 @@ def test_chains_that_are_ended_within_a_path_are_somewhere(end: Any, monkeypatch
     """The steps that all chains have made count, and the state of a chain is that of an execution."""
     monkeypatch.setattr(Walk, "min_visits", 2)
     sessions: list[Session] = []
-    goes_on, advance = Session.goes_on, PathLoop._advance_block
+    goes_on, advance = Session.goes_on, PathLoop._arguments
     monkeypatch.setattr(Session, "goes_on", lambda self, needs=1: (sessions.append(self), goes_on(self, needs))[1])
 
     def ended(self: PathLoop, *args: Any) -> Any:
@@ -339,7 +339,7 @@ def test_chains_that_are_ended_within_a_path_are_somewhere(end: Any, monkeypatch
             raise end
         return advance(self, *args)
 
-    monkeypatch.setattr(PathLoop, "_advance_block", ended)
+    monkeypatch.setattr(PathLoop, "_arguments", ended)
     posterior = inferred("RandomWalkMH", budget=100_000, seed=1)
     assert 80_000 < posterior.run.evaluations < 100_000
     mean, sd = posterior.expectation(lambda draw: float(draw["wide"]))

@@ -13,19 +13,8 @@ import pytest
 
 import anabranch as ab
 from anabranch import engines
-from engine_cases import CASES, scores
+from engine_cases import BOUNDS, CASES, scores
 from exact import Exact
-
-PEAK = -0.5 * np.log(2 * np.pi)  # of the log density of a standard normal
-BOUNDS = {
-    "normal_mean": 3 * (PEAK - np.log(1.5)),
-    "kalman": 6 * (PEAK - np.log(0.8)),
-    "hidden_markov": 6 * PEAK,
-    "hidden_branches": 4 * PEAK,
-    # Four deaths in one group and two in the other: no rates make these data more likely than those that suit them.
-    "survival": 4 * (np.log(4 / 7.2) - 1) + 2 * (np.log(2 / 13.1) - 1),
-}
-"""What the log likelihood of a program never exceeds; zero for the others."""
 
 
 class Tried(NamedTuple):
@@ -58,19 +47,21 @@ ENGINES = {
 }
 
 
-def found(name: str, case: Exact, seeds: int) -> dict[str, np.ndarray]:
+def found(name: str, case: Exact, seeds: int, share: float) -> dict[str, np.ndarray]:
     """By what an engine was asked: for each seed, its error in its own standard errors, and its standard error."""
     tried = ENGINES[name]
     engine = engines.Rejection(log_bound=BOUNDS.get(case.name, 0.0)) if name == "Rejection" else tried.engine
+    budget = int(share * tried.budget)
     answers = [
-        scores(case, ab.infer(case.program, *case.args, engine=engine, budget=tried.budget, seed=seed, tolerance=None))
+        scores(case, ab.infer(case.program, *case.args, engine=engine, budget=budget, seed=seed, tolerance=None))
         for seed in range(seeds)
     ]
     return {quantity: np.array([each[quantity] for each in answers]) for quantity in answers[0]}
 
 
-def check(name: str, case: Exact, seeds: int) -> None:
-    tried, answers = ENGINES[name], found(name, case, seeds)
+def check(name: str, case: Exact, seeds: int, share: float = 1.0) -> None:
+    """With a share of the budget, at which the standard errors are larger by its root."""
+    tried, answers = ENGINES[name], found(name, case, seeds, share)
     assert ("log Z" in answers) == (tried.log_evidence_sd is not None)
     for quantity, pairs in answers.items():
         z, sd = pairs.T
@@ -80,7 +71,7 @@ def check(name: str, case: Exact, seeds: int) -> None:
             most = tried.log_evidence_sd
         else:
             most = tried.expectation_sd if quantity in case.expectations else tried.probability_sd
-        assert sd.max() < most, (quantity, sd)
+        assert sd.max() < most / np.sqrt(share), (quantity, sd)
 
 
 # Chains of single sites over many paths take long; where these are left out, test_kernels.py still has them. Ways to
@@ -91,6 +82,9 @@ LEFT_OUT = {
     "SMC, stratified, always": ("normal_mean", "hidden_markov", "coin", "figure_two", "barrier", "survival"),
     "SMC, multinomial": ("normal_mean", "hidden_markov", "coin", "figure_two", "barrier", "survival"),
 }
+# With half of its budget PMMH still depends on where it started. Chains of single sites compile their loops where there
+# are many steps to make.
+WITH_LOOPS = {("LightweightMH", "normal_mean"), ("RandomWalkMH", "coin")}
 QUICK = [
     pytest.param(name, case, id=f"{name}-{case.name}")
     for name in ENGINES
@@ -101,7 +95,8 @@ QUICK = [
 
 @pytest.mark.parametrize(("name", "case"), QUICK)
 def test_engine_agrees_with_the_exact_answer(name: str, case: Exact) -> None:
-    check(name, case, seeds=3)
+    whole = name == "PMMH" or (name, case.name) in WITH_LOOPS
+    check(name, case, seeds=3, share=1.0 if whole else 0.5)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from anabranch.reproduce import figures, page, table
 from anabranch.reproduce.figures import FIGURES
 from anabranch.reproduce.figures.labels import METHODS, probability_text
-from anabranch.reproduce.sections import PAPER_LPPD, SECTIONS
+from anabranch.reproduce.sections import SECTIONS
 from anabranch.reproduce.truth import all_truths
 
 BUDGET = 1_000_000
@@ -310,7 +310,7 @@ def test_the_page_has_every_section_the_numbers_and_the_figures(records, truths,
     for frame in table.tables(records, truths).values():
         for row in table.cells(frame)[1]:
             assert all(f">{cell.replace('<', '&lt;')}</td>" in text for cell in row)
-    assert all(words in text for words in PAPER_LPPD.values())
+    assert "−28.560 ± 0.41" in text  # the LPPD of DCC in the paper
     for words in (
         "0.1.0",
         "1,000,000 evaluations",

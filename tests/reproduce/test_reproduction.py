@@ -24,6 +24,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(experiments.EXPERIMENTS, "gmm", of_mixture)
 
 
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test does not look at, and takes the longest."""
+    monkeypatch.setattr(reproduction.figures, "draw_all", lambda *_: None)
+
+
 class Inline:
     """Runs tasks where it is, one after the other, as the pool of processes would."""
 
@@ -78,7 +83,7 @@ def test_every_path_of_the_grammar_has_a_shape_of_its_own() -> None:
 def test_what_is_measured_of_a_mixture() -> None:
     experiment = experiments.EXPERIMENTS["gmm"]
     engine = ab.engines.RandomWalkMH(chains=20)
-    measured = experiment.measure(ab.infer(experiment.program, *experiment.args, engine=engine, budget=3_000))
+    measured = experiment.measure(ab.infer(experiment.program, *experiment.args, engine=engine, budget=400))
     assert sum(measured["probability"].values()) == pytest.approx(1)
     assert np.trapezoid(measured["predictive"]["density"], measured["predictive"]["y"]) == pytest.approx(1, abs=0.02)
 
@@ -148,6 +153,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
 ) -> None:
     small(monkeypatch)
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
+    without_figures(monkeypatch)
     arguments = ["reproduce", "gmm", "--out", str(tmp_path), "--budget", "1_000", "--methods", "is"]
     assert command.main([*arguments, "--runs", "1"]) == 0
     runs = tmp_path / "runs/gmm/is/1000"
@@ -162,6 +168,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(
 def test_the_page_tells_the_versions_that_made_the_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small(monkeypatch)
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
+    without_figures(monkeypatch)
     arguments = ["reproduce", "gmm", "--out", str(tmp_path), "--budget", "500", "--methods", "is"]
     for version, runs in (("7.1", "1"), ("7.2", "2"), ("7.3", "2")):  # the last has nothing left to run
         monkeypatch.setattr(ab, "__version__", version)
@@ -174,6 +181,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
 ) -> None:
     small(monkeypatch)
     monkeypatch.setattr(reproduction, "ProcessPoolExecutor", Inline)
+    without_figures(monkeypatch)
 
     class Broken:
         executions = 10
@@ -212,11 +220,25 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
     assert said in capsys.readouterr().err
 
 
-def test_the_quick_version(tmp_path: Path) -> None:
+SMALLEST = {"gmm": 1_000, "misspecified": 100, "induction": 3_000}
+"""Evaluations with which every method has something to show."""
+
+
+@pytest.mark.parametrize(
+    ("budgets", "workers"),
+    [(SMALLEST, 1), pytest.param({}, 2, marks=pytest.mark.slow)],
+    ids=["smallest", "as a user runs it"],
+)
+def test_the_quick_version(
+    budgets: dict[str, int], workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """All experiments and methods, in processes of their own: every record, figure, table and the page."""
-    assert command.main(["reproduce", "all", "--quick", "--out", str(tmp_path)]) == 0
-    budgets = {name: each.quick_budget for name, each in experiments.EXPERIMENTS.items()}
-    found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path, budgets)}
+    for name, budget in budgets.items():
+        smaller = replace(experiments.EXPERIMENTS[name], quick_budget=budget)
+        monkeypatch.setitem(experiments.EXPERIMENTS, name, smaller)
+    assert command.main(["reproduce", "all", "--quick", "--out", str(tmp_path), "--workers", str(workers)]) == 0
+    spent = {name: each.quick_budget for name, each in experiments.EXPERIMENTS.items()}
+    found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path, spent)}
     wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}
     assert found == wanted
     names = {"predictive", "evidence", "probability", "visits", "misspecified_probability", "functions", "resources"}

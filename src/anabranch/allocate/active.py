@@ -10,10 +10,9 @@ bounded, one must leave for each that enters, the one with the least evidence. N
 visited, so that every path is visited in the end and the algorithm stays consistent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -76,14 +75,14 @@ class ActiveSet:
         """The paths to share the budget of this iteration: the active ones, and the visitor if there is one."""
         return self.active if self.visitor is None else (*self.active, self.visitor)
 
-    def proposed(self, counts: Mapping[Hashable, int]) -> ActiveSet:
+    def proposed(self, counts: Mapping[Hashable, int]) -> Self:
         """After so many more executions or proposals ended in these paths; a count of zero only adds the path."""
         total = dict(self.counts)
         for key, count in counts.items():
             total[key] = total.get(key, 0) + count
         return replace(self, counts=total)
 
-    def advance(self, log_evidence: Mapping[Hashable, float], rng: np.random.Generator) -> ActiveSet:
+    def advance(self, log_evidence: Mapping[Hashable, float], rng: np.random.Generator) -> Self:
         """The next iteration, given the evidence of the paths that have an estimate.
 
         Paths that were proposed often enough enter, the most often proposed first. An active path without an estimate
@@ -98,7 +97,7 @@ class ActiveSet:
             after = replace(after, visitor=inactive[rng.integers(len(inactive))])
         return after
 
-    def _entered(self, key: Hashable, log_evidence: Mapping[Hashable, float]) -> ActiveSet:
+    def _entered(self, key: Hashable, log_evidence: Mapping[Hashable, float]) -> Self:
         if self.max_active is None or len(self.active) < self.max_active:
             return replace(self, active=(*self.active, key))
         estimated = [each for each in self.active if each in log_evidence]

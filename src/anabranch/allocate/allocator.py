@@ -1,7 +1,5 @@
 """The protocol of an allocator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,11 +1,8 @@
 """Paths that may have mass although their estimates say that they have little or none.
 
 The diagnostics of a visit (effective draws, Pareto k) say when its estimate cannot be trusted, and the weights,
-extrapolated, what the evidence may be (`Estimate.log_possible`). Such a path is not negligible: it gets more visits, up
-to a part of the budget.
+extrapolated, what the evidence may be (`Estimate.log_possible`). It gets a part of the budget.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -23,8 +20,7 @@ class DoubtedPaths:
     """Visit the paths whose diagnostics fail, those that may have the most mass first.
 
     Args:
-        min_mass: possible mass of a path, relative to the tolerance, from which on it gets a visit; less costs
-            evaluations.
+        min_mass: possible mass of a path, over the tolerance, from which on it gets a visit; less costs more.
         budget_share: the part of the budget that all these visits take at most.
         max_evaluations: evaluations of one such path at most; more solve difficult paths, and starve others.
     """

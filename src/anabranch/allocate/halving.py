@@ -6,11 +6,8 @@ evidence, leave: of K arms, k_r = ⌈K / 2^r⌉ are left in round r, until one i
     share_j = Σ_r 1[j < k_r] / k_r
 
 of the budget of a round. Here the shares themselves are the rule: the next allocation goes to the arm whose visits are
-the furthest behind its share. The places follow the estimates as they improve, and an arm that was dropped too early,
-or found late, catches up.
+the furthest behind its share. The places follow the estimates; an arm dropped too early or found late catches up.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass

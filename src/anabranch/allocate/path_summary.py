@@ -1,7 +1,5 @@
 """A path as an allocator sees it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from anabranch.conquer.estimate import Estimate

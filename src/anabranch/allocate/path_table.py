@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,27 +18,45 @@ __all__ = ["PathRecord", "PathTable", "TotalEvidence", "total_evidence"]
 
 
 class TotalEvidence(NamedTuple):
-    """log Ẑ = log ΣẐ_k, the weights Ẑ_k/Ẑ, and the Monte Carlo standard error of log Ẑ."""
+    """log Ẑ = log ΣẐ_k, the weights Ẑ_k/Ẑ, the standard errors of the log Ẑ_k, and that of log Ẑ."""
 
     log_evidence: float
     weights: np.ndarray
+    path_sds: np.ndarray
     log_evidence_sd: float
 
 
-def total_evidence(log_evidence: np.ndarray, log_evidence_sd: np.ndarray) -> TotalEvidence:
-    """Add up paths with these log Ẑ_k, whose errors are independent; a path without mass adds no error.
+def total_evidence(estimates: Sequence[Estimate | None]) -> TotalEvidence:
+    """Add up the paths; one without an estimate or without mass adds nothing.
+
+    Their errors are independent, but those of the paths that no second method has confirmed: what one of them misses,
+    the others may miss, too, so their errors add up as they are. Each is at least as large as the corrections that the
+    second method has made to other paths, as a root mean square.
 
     Example:
-        >>> total = total_evidence(np.log([1.0, 3.0]), np.array([0.1, 0.0]))
+        >>> def path(evidence, sd):
+        ...     return Estimate.from_draws(np.zeros((1, 1)), np.zeros(1), np.log(evidence), sd, 100, "example")
+        >>> total = total_evidence([path(1.0, 0.1), path(3.0, 0.0)])
         >>> total.weights, round(total.log_evidence_sd, 3)
         (array([0.25, 0.75]), 0.025)
     """
-    total = float(logsumexp(log_evidence)) if len(log_evidence) else -np.inf
+    logs = np.array([-np.inf if each is None else each.log_evidence for each in estimates])
+    total = float(logsumexp(logs)) if len(logs) else -np.inf
     if not np.isfinite(total):
-        return TotalEvidence(total, np.zeros(len(log_evidence)), np.inf)
-    weights = np.exp(log_evidence - total)
-    errors = weights * np.where(weights > 0, log_evidence_sd, 0.0)
-    return TotalEvidence(total, weights, float(np.sqrt(np.sum(errors**2))))
+        return TotalEvidence(total, np.zeros(len(logs)), np.full(len(logs), np.inf), np.inf)
+    weights, sds = np.exp(logs - total), _standard_errors(estimates)
+    errors = weights * np.where(weights > 0, sds, 0.0)
+    together = np.array([each is not None and not each.is_confirmed for each in estimates])
+    sd = np.hypot(np.sqrt((errors[~together] ** 2).sum()), errors[together].sum())
+    return TotalEvidence(total, weights, sds, float(sd))
+
+
+def _standard_errors(estimates: Sequence[Estimate | None]) -> np.ndarray:
+    """The standard error of each log Ẑ_k; infinite without an estimate."""
+    corrections = [each.correction for each in estimates if each is not None and np.isfinite(each.correction)]
+    doubt = float(np.sqrt(np.mean(np.square(corrections)))) if corrections else 0.0
+    known = ((np.inf, 0.0) if e is None else (e.log_evidence_sd, 0.0 if e.is_confirmed else doubt) for e in estimates)
+    return np.array([max(pair) for pair in known])
 
 
 @dataclass(eq=False)
@@ -87,6 +105,11 @@ class PathRecord:
     def is_informative(self) -> bool:
         """Whether there is an estimate with mass, or one that is exact."""
         return self.estimate is not None and self.estimate.is_informative
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a second method has confirmed the estimate, or none is to be asked."""
+        return self.estimate is not None and self.estimate.is_confirmed
 
     @property
     def is_doubtful(self) -> bool:
@@ -179,9 +202,7 @@ class PathTable:
     @property
     def total(self) -> TotalEvidence:
         """The evidence of all paths with an estimate, and their weights in the order of `solved`."""
-        solved = self.solved
-        logs, errors = (np.array([getattr(each, name) for each in solved]) for name in ("log_evidence", "error"))
-        return total_evidence(logs, errors)
+        return total_evidence([record.estimate for record in self.solved])
 
     @property
     def log_evidence(self) -> float:

@@ -82,9 +82,10 @@ def _log_upper(record: PathRecord) -> float:
 
 
 def under_explored(state: AllocationState) -> list[PathRecord]:
-    """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed."""
+    """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed, or
+    without the confirmation of another method."""
     thresholds, weights = state.settings.thresholds, state.table.weights()
     matter = [state.table.records[key] for key, w in weights.items() if w > thresholds.weight_that_matters]
     enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
     by_sampling = (each for each in matter if each.error > 0 and not (each.gave_up or each.path.interpreted))
-    return [each for each in by_sampling if each.target.evaluations < enough]
+    return [each for each in by_sampling if each.target.evaluations < enough or not each.is_confirmed]

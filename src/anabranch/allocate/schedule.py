@@ -54,12 +54,12 @@ class Thresholds:
     Args:
         weight_with_mass: weight from which on paths are proposed from a path; less finds more, by more executions.
         weight_that_matters: weight from which on a path must be estimated well before the run stops; less costs more.
-        evaluations_that_settle: evaluations after which such an estimate is taken to have no missing mode; fewer may
-            miss one.
+        evaluations_that_settle: evaluations after which such an estimate is taken to miss no mode; fewer may miss one.
         negligible: nats below the log evidence at which a path is negligible; more visit paths with less mass.
         many_paths: paths above which each gets less: one try, no neighbours at the end, only a Laplace estimate first.
         likelihood_margin: nats by which a path may exceed the largest likelihood so far; more rule out fewer paths.
         mean_likelihood_margin: the same above the largest mean likelihood of a path, for the paths visited last.
+        poor_error: error of log Z from which on paths with mass are refined between first visits; less does so sooner.
         overrun: the factor by which a visit may exceed its evaluations; less cuts more visits short.
         min_visit: evaluations below which a visit is not worthwhile; more leave more of the budget unspent.
     """
@@ -71,13 +71,14 @@ class Thresholds:
     many_paths: int = 100
     likelihood_margin: float = 50.0
     mean_likelihood_margin: float = 10.0
+    poor_error: float = 0.1
     overrun: float = 2.0
     min_visit: int = 500
 
     def __post_init__(self) -> None:
         check(self, weight_with_mass=share(), weight_that_matters=share(), evaluations_that_settle=whole(1),
               negligible=finite(0), many_paths=whole(1), likelihood_margin=finite(0), mean_likelihood_margin=finite(0),
-              overrun=positive(), min_visit=whole(1))  # fmt: skip
+              poor_error=positive(), overrun=positive(), min_visit=whole(1))  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -109,10 +110,25 @@ class AllocationState:
         return len(self.table) > self.settings.thresholds.many_paths
 
     def next_visits(self) -> list[Visit]:
-        """The visits of the first rule that has any, after paths became active; none if nothing is left to do."""
+        """The visits of the first rule that has any, after paths became active; none if nothing is left to do.
+
+        Where the error is large and the last first visits found little, the first rule comes last in every second
+        round: the light paths that it would visit do not come before a heavy one with a poor estimate.
+        """
         evidence = {key: record.log_evidence for key, record in self.table.records.items() if record.visits}
         self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
-        return next((visits for rule in self.settings.schedule if (visits := rule.visits(self))), [])
+        rules = tuple(self.settings.schedule)
+        if self.rounds % 2 and self.settings.prune_negligible and self._is_refinement_due:
+            rules = (*rules[1:], rules[0])
+        return next((visits for rule in rules if (visits := rule.visits(self))), [])
+
+    @property
+    def _is_refinement_due(self) -> bool:
+        """Whether the error is large, and the last first visits raised the evidence by less than that."""
+        last = self.gains[-self.settings.allocations :]
+        error = self.table.total.log_evidence_sd
+        poor = self.settings.thresholds.poor_error
+        return len(last) == self.settings.allocations and sum(last) < poor < error
 
     def waiting(self) -> list[PathRecord]:
         """The paths that the rules will visit before the run may stop at its tolerance."""

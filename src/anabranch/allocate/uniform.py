@@ -1,7 +1,5 @@
 """Even shares: the plainest rule, to compare the others with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ The third is the boost of optimism of upper confidence bounds. Only ratios of τ
 of nats apart do no harm: everything up to the ratio is in logarithms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,6 +113,4 @@ def _log(values: np.ndarray | float) -> np.ndarray:
 def _ratio(logs: np.ndarray) -> np.ndarray:
     """Each over the largest finite one; at most one, which is what an infinite one gives."""
     largest = np.max(logs, where=logs < np.inf, initial=-np.inf)
-    if largest == -np.inf:
-        return (logs == np.inf).astype(float)
-    return np.exp(np.minimum(logs - largest, 0.0))
+    return (logs == np.inf).astype(float) if largest == -np.inf else np.exp(np.minimum(logs - largest, 0.0))

@@ -10,8 +10,6 @@ the influence of a draw on it, centred so that Σ_i W_i g_i = 0. Over the B bloc
 Where every draw is a block, this is the error of self-normalised importance sampling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

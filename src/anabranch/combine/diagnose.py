@@ -15,6 +15,8 @@ __all__ = ["warnings_of"]
 
 MIN_WEIGHT = 1e-3
 """Smallest posterior weight or prior mass that is worth a warning."""
+MIN_CONFIRMED = 0.01
+"""Smallest posterior weight of a path that a second method should have confirmed."""
 MAX_NAMED = 5
 """Doubtful paths that are named."""
 MAX_R_HAT = 1.01
@@ -25,7 +27,8 @@ MAX_MASS_NOT_FOUND = 0.01
 
 def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> list[str]:
     """The warnings about the whole program, then those about single paths."""
-    out = [*_of_program(solutions, evidence, run), *_of_doubt(solutions, evidence), *run.notes]
+    of_paths = [*_of_unconfirmed(solutions, evidence), *_of_doubt(solutions, evidence)]
+    out = [*_of_program(solutions, evidence, run), *of_paths, *run.notes]
     for solution, weight in zip(solutions, evidence.weights, strict=True):
         if weight > MIN_WEIGHT:
             out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]
@@ -45,6 +48,18 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
         in_time = run.log_possible_not_found is None
         remedy = "Raise the number of prior executions, DCC(executions=...)" if in_time else "Give the run more seconds"
         yield f"{100 * not_found:.3g} % of the prior mass is on paths that were not found{beyond}. {remedy}."
+
+
+def _of_unconfirmed(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
+    """The paths with mass whose estimates no second method has confirmed."""
+    named = [
+        solution.path.description
+        for solution, weight in zip(solutions, evidence.weights, strict=True)
+        if weight > MIN_CONFIRMED and solution.estimate is not None and not solution.estimate.is_confirmed
+    ]
+    if named:
+        paths = f"the path ({named[0]})" if len(named) == 1 else f"{len(named)} paths, the first ({named[0]})"
+        yield f"The budget did not suffice for a second method to check {paths}: modes may be missing. Give it more."
 
 
 def _of_doubt(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Draws of a posterior: executions of the program by name.
 
-Draws come by systematic resampling with the joint weights w_k v_ki of path k and point i: a path gets n w_k draws, up
-to rounding, and a point of it n w_k v_ki.
+Draws come by systematic resampling with the joint weights w_k v_ki of path k and point i.
 """
 
 from __future__ import annotations
@@ -73,9 +72,6 @@ def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
     for named in path.outcomes(points):
         for row, i in enumerate(named.index):
             yield int(i), Draw(path.description, named, row)
-
-
-# Resampling -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ The paths are estimated independently, each with a relative error s_k of Ẑ_k. 
     sd(log Ẑ)² = Σ_k w_k² s_k²,
     sd(w_k)²   = w_k² ((1 − 2 w_k) s_k² + Σ_j w_j² s_j²).
 
+The errors of paths that no second method has confirmed add up as they are (`path_table.total_evidence`).
+
 A path whose diagnostics fail may have more evidence, up to a possible Z_k' > Ẑ_k. This is no scatter but a bound: with
 D = Σ_k (Z_k' − Ẑ_k)/Ẑ over these paths, log Ẑ may be low by log(1 + D), every weight may be too large by the factor
 1 + D, and that of such a path too small. Paths that were not found in time may have evidence as well, which is in D.
@@ -39,7 +41,6 @@ class Evidence:
     """D/(1 + D), the share of the posterior mass that may be where no draws are."""
 
     def reordered(self, order: Sequence[int]) -> Evidence:
-        """The same for the paths in another order."""
         return replace(self, weights=self.weights[order], weight_sds=self.weight_sds[order])
 
 
@@ -47,9 +48,7 @@ def join(
     solutions: Sequence[Solution], prior_mass_found: float | None, log_possible_not_found: float | None = None
 ) -> Evidence:
     """Add up the paths. A path without an estimate or without mass has a weight of zero."""
-    logs = np.array([solution.log_evidence for solution in solutions])
-    errors = np.array([np.inf if s.estimate is None else s.estimate.log_evidence_sd for s in solutions])
-    total, weights, sd = total_evidence(logs, errors)
+    total, weights, errors, sd = total_evidence([solution.estimate for solution in solutions])
     if not np.isfinite(total):
         return Evidence(total, np.inf, weights, weights)
     possible = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))

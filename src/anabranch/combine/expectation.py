@@ -22,8 +22,6 @@ weight, so that the sum over a block is
     S_b = Σ_k w_k (T_kb ḡ_k + Σ_{i in b} u_ki (g_ki − ḡ_k)),    T_kb = Σ_{i in b} v_ki.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,34 +39,27 @@ from anabranch.conquer.weights import systematic
 
 __all__ = ["expectation"]
 
+_Function = Callable[[Draw], Any]
+
 _MIN_DRAWS = 10
 """Draws at which f is called on a path, at least; and effective draws that show how f varies."""
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """Draws of one path: their indices, weights that sum to one, and c_k."""
-
-    index: np.ndarray
-    weights: np.ndarray
-    inflation: float
-
-
-@dataclass(frozen=True)
 class _Part:
-    """The term of one path: its index, w_k, the draws at which f was called, h_ki, and f_ki (zero if absent)."""
+    """The term of one path: w_k, the draws at which f was called, their weights v_ki, c_k, h_ki, and f_ki or zero."""
 
     place: int
     solution: Solution
     weight: float
-    sample: _Sample
+    index: np.ndarray
+    weights: np.ndarray
+    inflation: float
     present: np.ndarray
     values: np.ndarray
 
 
-def expectation(
-    solutions: Sequence[Solution], evidence: Evidence, f: Callable[[Draw], Any], max_draws: int
-) -> tuple[Any, Any]:
+def expectation(solutions: Sequence[Solution], evidence: Evidence, f: _Function, max_draws: int) -> tuple[Any, Any]:
     """The mean of f over the draws that have the names it reads, and its Monte Carlo error.
 
     f is called at most `max_draws` times for a path, and fewer for light paths, whose error counts less. Resampling has
@@ -82,39 +73,39 @@ def expectation(
     for k, (solution, weight) in enumerate(zip(solutions, weights, strict=True)):
         if weight > 0 and len(solution.points):
             sample = _sample(solution, max(math.ceil(max_draws * math.sqrt(weight / heaviest)), _MIN_DRAWS), rng)
-            called.append((k, sample, _call(f, solution, solution.points[sample.index], lacked)))
+            called.append((k, sample, _call(f, solution, solution.points[sample[0]], lacked)))
     present = [value for *_, values in called for value in values if value is not None]
     if not present:
         raise errors.UnknownName(
             f"no draw has the names that the function reads: it lacks {' or '.join(map(repr, lacked))}",
             remedy=f"There are: {listed_names(solutions)}",
         )
-    shape = _shape(present)
+    shape, *others = {value.shape: None for value in present}
+    if others:
+        raise ValueError(f"the function must return one shape for all draws; got {shape} and {others[0]}")
     parts = []
     for k, sample, values in called:
         filled = np.stack([np.zeros(shape) if value is None else value for value in values])
         has = np.array([value is not None for value in values])
-        parts.append(_Part(k, solutions[k], weights[k], sample, has, filled))
+        parts.append(_Part(k, solutions[k], weights[k], *sample, has, filled))
     return _delta_method(parts, blocks_of(solutions), evidence.doubtful_share)
 
 
-def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> _Sample:
-    """The draws of a path, resampled if they are more than the limit."""
+def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
+    """Indices and weights of the draws of a path, resampled if they are more than the limit, and c_k."""
     estimate = solution.estimate
     assert estimate is not None
     weights = solution.weights
     own = 1 / (weights**2).sum()
     ess = np.inf if solution.is_exact else estimate.ess if estimate.ess > 0 else own
     if len(weights) <= limit:
-        return _Sample(np.arange(len(weights)), weights, own / ess)
+        return np.arange(len(weights)), weights, own / ess
     chosen = systematic(weights, limit, rng)
     # The variance of resampling adds to that of the draws.
-    return _Sample(chosen, np.full(limit, 1 / limit), 1 + limit / ess)
+    return chosen, np.full(limit, 1 / limit), 1 + limit / ess
 
 
-def _call(
-    f: Callable[[Draw], Any], solution: Solution, points: np.ndarray, lacked: dict[str, None]
-) -> list[np.ndarray | None]:
+def _call(f: _Function, solution: Solution, points: np.ndarray, lacked: dict[str, None]) -> list[np.ndarray | None]:
     """f at each point; None where the draw lacks a name that f reads, which is added to `lacked`."""
     out: list[np.ndarray | None] = [None] * len(points)
     for i, draw in drawn_at(solution.path, points):
@@ -130,16 +121,9 @@ def _call(
     return out
 
 
-def _shape(values: Sequence[np.ndarray]) -> tuple[int, ...]:
-    shapes = {value.shape for value in values}
-    if len(shapes) > 1:
-        raise ValueError(f"the function must return one shape for all draws; got {' and '.join(map(str, shapes))}")
-    return shapes.pop()
-
-
 def _delta_method(parts: Sequence[_Part], blocks: Blocks | None, doubtful_share: float) -> tuple[Any, Any]:
-    having = sum(part.weight * part.sample.weights[part.present].sum() for part in parts)
-    mean = sum(part.weight * np.tensordot(part.sample.weights, part.values, 1) for part in parts) / having
+    having = sum(part.weight * part.weights[part.present].sum() for part in parts)
+    mean = sum(part.weight * np.tensordot(part.weights, part.values, 1) for part in parts) / having
     influences = []
     for part in parts:
         present = part.present.reshape(-1, *[1] * np.ndim(mean))
@@ -156,9 +140,9 @@ def _error_by_paths(parts: Sequence[_Part], influences: Sequence[np.ndarray]) ->
     variance = np.zeros(influences[0].shape[1:])
     for part, influence in zip(parts, influences, strict=True):
         assert part.solution.estimate is not None
-        relative_error, weights = part.solution.estimate.log_evidence_sd, part.sample.weights
+        relative_error, weights = part.solution.estimate.log_evidence_sd, part.weights
         centre = np.tensordot(weights, influence, 1)
-        within = part.sample.inflation * np.tensordot(weights**2, (influence - centre) ** 2, 1)
+        within = part.inflation * np.tensordot(weights**2, (influence - centre) ** 2, 1)
         if not part.solution.is_exact and part.solution.estimate.ess < _MIN_DRAWS:
             within = np.maximum(within, influence.var(axis=0))
         with np.errstate(invalid="ignore"):  # an infinite error of the evidence cancels if ḡ_k is zero
@@ -169,11 +153,9 @@ def _error_by_paths(parts: Sequence[_Part], influences: Sequence[np.ndarray]) ->
 
 def _spread(parts: Sequence[_Part], influences: Sequence[np.ndarray], having: float) -> np.ndarray:
     """σ: by the weights of the draws, or without them where that is larger, as with very few effective draws."""
-    weighted = sum(
-        part.weight * np.tensordot(part.sample.weights, influence**2, 1)
-        for part, influence in zip(parts, influences, strict=True)
-    )
-    values = np.concatenate([influence[part.present] for part, influence in zip(parts, influences, strict=True)])
+    pairs = list(zip(parts, influences, strict=True))
+    weighted = sum(part.weight * np.tensordot(part.weights, influence**2, 1) for part, influence in pairs)
+    values = np.concatenate([influence[part.present] for part, influence in pairs])
     return having * np.sqrt(np.maximum(weighted / having, values.var(axis=0)))
 
 
@@ -192,8 +174,7 @@ def _block_sums(parts: Sequence[_Part], influences: Sequence[np.ndarray], blocks
     """S_b for one component of f."""
     sums = np.zeros(blocks.count)
     for part, influence in zip(parts, influences, strict=True):
-        numbers, sample = blocks.of_draws[part.place], part.sample
-        centre = sample.weights @ influence
+        numbers, centre = blocks.of_draws[part.place], part.weights @ influence
         np.add.at(sums, numbers, part.weight * centre * part.solution.weights)
-        np.add.at(sums, numbers[sample.index], part.weight * sample.weights * (influence - centre))
+        np.add.at(sums, numbers[part.index], part.weight * part.weights * (influence - centre))
     return sums

@@ -15,16 +15,7 @@ __all__ = ["History"]
 
 @dataclass
 class History:
-    """One row for each visit of a path, or for each time that the evidence was recorded.
-
-    Attributes:
-        evaluations: of the whole run so far.
-        log_evidence: log Ẑ so far; NaN if not known.
-        path: the description of the path that was visited; None if the row is not about one.
-        chain: the chain that visited it; None if none did.
-        spent: evaluations of that path so far; zero if they are not counted by path.
-        path_log_evidence: log Ẑ_k of that path so far; NaN if not known.
-    """
+    """One row for each visit of a path, or for each time that the evidence was recorded; see `Posterior.history`."""
 
     evaluations: list[int] = field(default_factory=list)
     log_evidence: list[float] = field(default_factory=list)
@@ -42,7 +33,6 @@ class History:
         spent: int = 0,
         path_log_evidence: float = np.nan,
     ) -> None:
-        """Add a row."""
         self.evaluations.append(int(evaluations))
         self.log_evidence.append(np.nan if log_evidence is None else float(log_evidence))
         self.path.append(path)
@@ -54,7 +44,6 @@ class History:
         return len(self.evaluations)
 
     def frame(self) -> pd.DataFrame:
-        """The rows as a table."""
         import pandas as pd
 
         columns: dict[str, Any] = asdict(self)

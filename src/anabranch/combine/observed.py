@@ -1,7 +1,5 @@
 """The observations of a path: their log densities at points, and replicates of them."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -41,21 +41,14 @@ class Posterior:
             of `solutions`; None if they are sums over the paths.
 
     Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> def coin(heads):
-        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
-        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
-        ...     ab.observe("heads", dist.Binomial(10, p), heads)
-        >>> posterior = ab.infer(coin, 9, seed=0)
-        >>> round(posterior.log_evidence, 2)  # log(1/2 · 10/1024 + 1/2 · 1/11)
-        -2.99
-        >>> {value: round(p, 2) for value, p in posterior.probability("fair").items()}
-        {0: 0.9, 1: 0.1}
-        >>> mean, sd = posterior.expectation(lambda draw: draw["p"])  # of the executions that have it: 10/12
-        >>> abs(mean - 10 / 12) < 4 * sd + 1e-9
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0, seed=0)
+        >>> abs(posterior.log_evidence - -3.1495) < 4 * posterior.log_evidence_sd < 0.05
         True
-        >>> posterior.draws(3, seed=1)["fair"].shape
-        (3,)
+        >>> mean, sd = posterior.expectation(lambda draw: draw["z1"])  # of the executions that have it: (-5 + 2) / 2
+        >>> abs(mean - -1.5) < 4 * sd < 0.3
+        True
     """
 
     def __init__(
@@ -63,7 +56,8 @@ class Posterior:
     ) -> None:
         """Combine the paths; `evidence`, in the order of these solutions, replaces the sum over the paths."""
         self.program, self.run = program, run
-        order = sorted(range(len(solutions)), key=lambda k: _rank(solutions[k]))
+        ranks = [(each.estimate is None, -each.log_evidence, -each.path.log_prior_probability) for each in solutions]
+        order = sorted(range(len(solutions)), key=ranks.__getitem__)
         self.solutions = tuple(solutions[k] for k in order)
         self.given_evidence = None if evidence is None else evidence.reordered(order)
 
@@ -112,8 +106,6 @@ class Posterior:
     def warnings(self) -> list[str]:
         """The failed diagnostics, as sentences that name the path and the remedy."""
         return diagnose.warnings_of(self.solutions, self.evidence, self.run)
-
-    # Questions --------------------------------------------------------------------------------------------------
 
     def probability(self, name: str) -> dict[Any, float]:
         """The posterior probability of each value of a discrete site or deterministic, the most probable first.
@@ -183,8 +175,6 @@ class Posterior:
         rows = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
         return pd.DataFrame(rows).sort_values("stacking_weight", ascending=False, ignore_index=True)
 
-    # Display and storage ----------------------------------------------------------------------------------------
-
     def to_arviz(self, path: str | None = None, n: int = 1000, seed: int = 0) -> Any:
         """n draws of one path for ArviZ with their log likelihood: the heaviest, or the one with this description."""
         from anabranch.report.arviz import to_arviz
@@ -227,10 +217,6 @@ class Posterior:
 
     def _repr_html_(self) -> str:
         return self._summary().html()
-
-
-def _rank(solution: Solution) -> tuple[bool, float, float]:
-    return solution.estimate is None, -solution.log_evidence, -solution.path.log_prior_probability
 
 
 def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:

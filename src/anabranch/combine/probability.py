@@ -1,7 +1,5 @@
 """The posterior probability of each value of a discrete site or deterministic."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,8 +10,7 @@ from anabranch import errors
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["listed_names", "names_of", "probability", "unknown"]
-
+__all__ = ["listed_names", "names_of", "probability"]
 
 MAX_NAMES = 20
 """Names that a message lists."""
@@ -22,7 +19,9 @@ MAX_NAMES = 20
 def probability(solutions: Sequence[Solution], weights: np.ndarray, name: str) -> dict[Any, float]:
     """The probability of each value, the most probable first; None stands for executions without the name."""
     if not any(name in names_of(solution.path) for solution in solutions):
-        raise unknown(name, solutions)
+        near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
+        raise errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
     totals: dict[Any, float] = {}
     for solution, weight in zip(solutions, weights, strict=True):
         for value, share in _shares(solution, name) if weight > 0 else ():
@@ -38,13 +37,6 @@ def names_of(path: Path) -> list[str]:
 def listed_names(solutions: Sequence[Solution]) -> str:
     """The sites and deterministics of all paths, for a message."""
     return ", ".join(_all_names(solutions)[:MAX_NAMES])
-
-
-def unknown(name: str, solutions: Sequence[Solution]) -> errors.UnknownName:
-    """The error for a name that no path has, with similar names."""
-    near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
-    return errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
 
 
 def _all_names(solutions: Sequence[Solution]) -> list[str]:
@@ -75,14 +67,11 @@ def _shares(solution: Solution, name: str) -> Iterator[tuple[Any, float]]:
             yield _key(values), share.sum()
             continue
         distinct, group = np.unique(values, axis=0, return_inverse=True)
-        if not (_whole(values) or path.dim == 0 or len(distinct) == 1 < len(values)):
+        whole = not np.issubdtype(values.dtype, np.inexact) or bool((values == np.round(values)).all())
+        if not (whole or path.dim == 0 or len(distinct) == 1 < len(values)):
             raise _not_discrete(name, path)
         for value, total in zip(distinct, np.bincount(group.reshape(-1), share), strict=True):
             yield _key(value), total
-
-
-def _whole(values: np.ndarray) -> bool:
-    return not np.issubdtype(values.dtype, np.inexact) or bool((values == np.round(values)).all())
 
 
 def _key(value: np.ndarray) -> Any:

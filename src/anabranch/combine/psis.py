@@ -1,5 +1,4 @@
-"""Pareto smoothed importance sampling, and leave-one-out prediction by it (Vehtari, Gelman and Gabry, 2017; Vehtari et
-al., 2024).
+"""Pareto smoothed importance sampling, and leave-one-out prediction by it (Vehtari et al., 2017 and 2024).
 
 The density of one observation given the others is
 
@@ -8,8 +7,6 @@ The density of one observation given the others is
 over draws θ_s of the posterior with weights v_s. The largest of the ratios r_is are replaced by the quantiles of a
 generalised Pareto distribution fitted to them, truncated at the largest ratio.
 """
-
-from __future__ import annotations
 
 import numpy as np
 from scipy.special import boxcox1p, logsumexp

@@ -1,7 +1,5 @@
 """The results of a run: an estimate of each path, and how the run went."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,8 +80,7 @@ class Run:
         seed: where every random choice came from.
         prior_mass_found: prior probability of the paths found; None for engines whose draws are whole executions.
         prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
-        log_possible_not_found: log of the evidence that the paths not found may have, if the time ended the executions
-            from the prior; None otherwise.
+        log_possible_not_found: log of the evidence that paths not found may have, if time ended the search; or None.
         notes: further warnings, as sentences.
         settings: the settings, as text.
         history: the visits of paths, and the evidence after each.

@@ -6,8 +6,6 @@ by expectation maximisation, w_k ← w_k g_k with g_k = (1/n) Σ_i p_ki / Σ_j w
 within n (max_k g_k − 1) of its maximum, which is the stopping rule.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -41,9 +39,13 @@ def stack(candidates: Sequence[tuple[Solution, float]]) -> list[dict[str, Any]]:
     expected = None
     for solution, weight in candidates:
         log_weights, names, log_likelihood = _pointwise(solution)
-        if expected is None:
-            _check_observed(solution, names)
-            expected = names
+        if expected is None and not names:
+            what = "has no observations" if names is not None else "has different observations in different executions"
+            raise errors.NoObservations(
+                f"stacking needs data to predict: the heaviest path ({solution.path.description}) {what}",
+                remedy="Add observe statements that every execution of the path meets",
+            )
+        expected = expected or names
         if names == expected:
             log_predictive, k = leave_one_out(log_weights, log_likelihood)
             compared.append((solution, weight))
@@ -52,25 +54,10 @@ def stack(candidates: Sequence[tuple[Solution, float]]) -> list[dict[str, Any]]:
     _warn(candidates, [solution for solution, _ in compared], shapes)
     rows = zip(compared, stacking_weights(np.array(logs)), logs, shapes, strict=True)
     return [
-        {
-            "path": solution.path.description,
-            "stacking_weight": float(stacking_weight),
-            "weight": weight,
-            "elpd": float(log_predictive.sum()),
-            "pareto_k": k,
-        }
-        for (solution, weight), stacking_weight, log_predictive, k in rows
-    ]
-
-
-def _check_observed(first: Solution, names: _Observed | None) -> None:
-    if names:
-        return
-    what = "has no observations" if names is not None else "has different observations in different executions"
-    raise errors.NoObservations(
-        f"stacking needs data to predict: the heaviest path ({first.path.description}) {what}",
-        remedy="Add observe statements that every execution of the path meets",
-    )
+        {"path": solution.path.description, "stacking_weight": float(stacked), "weight": weight,
+         "elpd": float(log_predictive.sum()), "pareto_k": k}
+        for (solution, weight), stacked, log_predictive, k in rows
+    ]  # fmt: skip
 
 
 def _warn(candidates: Sequence[tuple[Solution, float]], compared: list[Solution], shapes: list[float]) -> None:

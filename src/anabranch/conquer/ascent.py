@@ -34,8 +34,7 @@ _MIN_CURVATURE = 0.25
 
 @dataclass(frozen=True)
 class Modes:
-    """Local maxima of the density: points (m, d), log densities (m,), and minus the Hessians of the log density
-    (m, d, d), made positive definite."""
+    """Local maxima: points (m, d), log densities (m,), and minus their Hessians (m, d, d), made positive definite."""
 
     points: np.ndarray
     log_density: np.ndarray
@@ -62,8 +61,7 @@ def climb(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: in
 def race(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     """Climb from many starts, of which the highest continue from stage to stage; the best points and log densities.
 
-    On the sums of sines of function induction, a race finds the highest mode four times as often as climbs of equal
-    length with as many evaluations.
+    On the sums of sines of function induction, it finds the highest mode four times as often as climbs of equal cost.
     """
     return _ascend(target, starts, scales, _stages(len(starts), iterations))
 

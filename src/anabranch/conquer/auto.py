@@ -1,16 +1,16 @@
-"""Auto: the strategy that suits the path, and another one if its diagnostics are poor.
+"""Auto: the strategy that suits the path, a second opinion on it, and another one if the two disagree.
 
-| the path | first | then, while the diagnostics are poor |
+| the path | first | then |
 | --- | --- | --- |
 | finitely many values | `Enumerate`, exact | |
 | nothing observed, no factor | `Forward`, draws from the prior | |
 | few dimensions, few evaluations | a Laplace estimate, on the host | as below, when there are more evaluations |
-| real coordinates, with a gradient | `ModeMixture` | a mixture fitted to tempered particles; `HMC` and a bridge |
-| real coordinates, no gradient | a mixture fitted to tempered particles | `SMC` |
-| discrete coordinates among them | `SMC` | |
+| real coordinates, with a gradient | `ModeMixture` | a tempered population, and what the two agree on |
+| real coordinates, no gradient | a mixture fitted to a tempered population | the same |
+| discrete coordinates among them | `SMC` | more sweeps |
 
-Each method starts from the draws of the one before. Importance weights, tempering and bridge sampling fail in different
-ways, so their estimates are compared, and the reported error covers their differences.
+Importance weights and tempering fail in different ways (`second_opinion`). Before the population has answered, the
+error of an estimate is at least `unconfirmed_sd`. Where it objects, the evidence is that of a bridge or of tempering.
 """
 
 from __future__ import annotations
@@ -24,51 +24,65 @@ from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
-from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS, Estimate
+from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS, Estimate, weights_are_trusted
 from anabranch.conquer.forward import Forward
-from anabranch.conquer.hmc import HMC
+from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
 from anabranch.conquer.mixture_fit import fit_to_points
-from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, log_prior_mass
 from anabranch.conquer.population import broad
+from anabranch.conquer.second_opinion import Opinion, answered, consult, is_below, is_enough, reconciled
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.divide import is_prior_alone
 from anabranch.limits import LimitReached
-from anabranch.settings import check, instance, whole
+from anabranch.settings import check, instance, positive, whole
 
 __all__ = ["Auto", "AutoState"]
 
-ENUMERATE, FORWARD, LAPLACE, MODES = "enumerate", "forward", "laplace", "modes"
-PARTICLES, TEMPER, CHAINS = "particles", "temper", "chains"
+ENUMERATE, FORWARD, TEMPER = "enumerate", "forward", "temper"
+LAPLACE, MODES, PARTICLES = "laplace", "modes", "particles"
 
 
 @dataclass(frozen=True)
 class AutoState:
-    """The method at work, its state (None before it has begun), the tempered population to which a mixture will be
-    fitted, the evaluations of the method, the Laplace estimates so far, and the estimates of earlier methods."""
+    """The method at work and its state.
+
+    Attributes:
+        method: the method; of the last three, where the mixture comes from.
+        state: its state, None before it has begun.
+        population: the tempered population.
+        opinion: what the population says of the mixture.
+        first: the log evidence by importance weights before the population was asked.
+        spent: evaluations so far.
+        attempts: Laplace estimates so far.
+    """
 
     method: str
     state: Any = None
-    swept: SMCState | None = None
+    population: SMCState | None = None
+    opinion: Opinion | None = None
+    first: float = np.nan
     spent: int = 0
     attempts: int = 0
-    before: tuple[Estimate, ...] = ()
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The default strategy: chooses a method for each path, checks its diagnostics, and escalates.
+    """The default strategy: chooses a method for each path, asks for a second opinion, and decides between the two.
 
     Args:
         modes: the method for real coordinates.
-        tempering: the method for every path.
-        chains: the method for many dimensions.
+        tempering: the method for every path, and the second opinion.
         laplace: when a Laplace estimate suffices.
-        patience: evaluations of a method before poor diagnostics end it; more may be wasted, less may be premature.
-        chains_from: dimensions from which on chains are tried where importance sampling fails; they take a compilation.
+        min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
+        sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
+        min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
+        jumps_from: evaluations of a visit from which on jumps of the density are looked for.
+        max_rounds: how often a mixture is extended by the particles that object to it.
+        unconfirmed_sd: the least error of an estimate without a second opinion.
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -76,21 +90,26 @@ class Auto:
         >>> def coin(heads):
         ...     ab.observe("heads", dist.Binomial(10, ab.sample("p", dist.Beta(1.0, 1.0))), heads)
         >>> estimate = solve(Auto(), PathTarget(ab.find_paths(coin, 7).paths[0]), 20_000)
-        >>> estimate.method, bool(abs(estimate.log_evidence - np.log(1 / 11)) < 3 * estimate.log_evidence_sd < 0.03)
+        >>> estimate.method, bool(abs(estimate.log_evidence - np.log(1 / 11)) < 3 * estimate.log_evidence_sd)
         ('ModeMixture', True)
     """
 
     modes: ModeMixture = field(default_factory=ModeMixture)
     tempering: SMC = field(default_factory=SMC)
-    chains: HMC = field(default_factory=HMC)
     laplace: Laplace = field(default_factory=Laplace)
-    patience: int = 30_000
-    chains_from: int = 10
+    min_chains: int = 150
+    sweep_evaluations: int = 100_000
+    min_draws: int = 10_000
+    jumps_from: int = 5_000
+    max_rounds: int = 6
+    unconfirmed_sd: float = 0.05
 
     def __post_init__(self) -> None:
-        for name, kind in (("modes", ModeMixture), ("tempering", SMC), ("chains", HMC)):
+        for name, kind in (("modes", ModeMixture), ("tempering", SMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
-        check(self, laplace=instance(Laplace, "settings Laplace()"), patience=whole(), chains_from=whole())
+        check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), sweep_evaluations=whole(1),
+              min_draws=whole(1), jumps_from=whole(), max_rounds=whole(),
+              unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
         """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
@@ -107,85 +126,95 @@ class Auto:
         return AutoState(MODES if target.has_gradient else PARTICLES)
 
     def advance(self, target: Target, state: AutoState, rng: Generator, evaluations: int) -> AutoState:
-        # The method is changed at the next visit: without one, the path was not worth it.
-        if (following := self._next(target, state)) is not None:
-            state = self._switched(target, state, following)
         before = target.evaluations
-        try:
+        with suppress(LimitReached):
             state = self._advanced(target, state, rng, evaluations)
-        except errors.NoGradient:  # only differentiating shows it
-            state = self._advanced(target, AutoState(PARTICLES), rng, evaluations)
-        except LimitReached:
-            pass
         return replace(state, spent=state.spent + target.evaluations - before)
 
     def estimate(self, target: Target, state: AutoState) -> Estimate:
-        estimates = [*state.before]
-        if state.state is not None:
-            estimates.append(self._strategy(state.method).estimate(target, state.state))
-        elif state.swept is not None:
-            estimates.append(self.tempering.estimate(target, state.swept))
-        if not estimates:
-            return Estimate.nothing(target.dim, target.evaluations, "Auto")
-        return _reconciled(estimates, target.evaluations)
+        if state.method == TEMPER:
+            is_whole = is_enough(state.state, self.min_chains // 4)
+            return replace(self.tempering.estimate(target, state.state), is_confirmed=is_whole)
+        if state.method in (ENUMERATE, FORWARD):
+            return self._strategy(state.method).estimate(target, state.state)
+        population = state.population
+        by_tempering = None if population is None else self.tempering.estimate(target, population)
+        if state.state is None:
+            by_weights = Estimate.nothing(target.dim, target.evaluations, "Auto")
+            return by_weights if by_tempering is None else self._unconfirmed(by_weights, by_tempering)
+        by_weights = self.modes.estimate(target, state.state)
+        if by_tempering is None or state.opinion is None or not len(state.opinion.points):
+            return self._unconfirmed(by_weights, by_tempering)
+        estimate = reconciled(by_weights, by_tempering, state.opinion)
+        correction = estimate.log_evidence - state.first
+        return replace(estimate, evaluations=target.evaluations, correction=correction)
 
     # The methods ------------------------------------------------------------------------------------------------
 
     def _strategy(self, method: str) -> Strategy:
-        strategies: dict[str, Strategy] = {
-            ENUMERATE: Enumerate(), FORWARD: Forward(), TEMPER: self.tempering, CHAINS: self.chains
-        }  # fmt: skip
+        strategies: dict[str, Strategy] = {ENUMERATE: Enumerate(), FORWARD: Forward(), TEMPER: self.tempering}
         return strategies.get(method, self.modes)
 
     def _advanced(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
-        """Start the method if it has not begun, and advance it."""
+        """Begin the method, or improve on it."""
+        if state.method in (ENUMERATE, FORWARD, TEMPER):
+            return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
+        state = self._chosen(target, state, left)
+        if state.method == PARTICLES and not _has_mixture(state):
+            return self._with_particles(target, state, rng, left)
+        if not _has_mixture(state):
+            return self._first_visit(target, state, rng, left)
+        if state.method == LAPLACE:
+            return replace(state, state=self.modes.advance(target, state.state, rng, left))
+        return self._improved(target, state, rng, left)
+
+    def _chosen(self, target: Target, state: AutoState, left: int) -> AutoState:
+        """The state with the method by which a mixture is found: a Laplace estimate, gradients, or particles."""
+        failed = state.state is not None and bool(state.state.failed)
+        if state.method == LAPLACE and not failed and state.spent + left < self.laplace.max_spent:
+            return state
         # Without a gradient all evaluations are expensive, and a Laplace estimate is worth trying first.
         cheap = left < self.laplace.below * target.cost or not target.has_gradient
-        untried = not (state.state or state.before) and state.attempts < self.laplace.attempts
-        if state.method in (MODES, PARTICLES) and untried and cheap and self.laplace.fits(target, left):
-            state = replace(state, method=LAPLACE, attempts=state.attempts + 1)
-        elif state.method == LAPLACE and target.has_gradient and state.spent + left >= self.laplace.max_spent:
-            state = self._switched(target, state, MODES)
-        if state.method == PARTICLES and state.state is None:
-            return self._with_particles(target, state, rng, left)
-        if state.state is None:
-            before = target.evaluations
-            state = replace(state, state=self._begun(target, state, rng))
-            if state.method == LAPLACE and state.state.failed:
-                return state
-            left = max(left - (target.evaluations - before), 100)
-            left = min(left, self.laplace.draws * target.cost) if state.method == LAPLACE else left
-        return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
-
-    def _begun(self, target: Target, state: AutoState, rng: Generator) -> Any:
+        untried = (state.state is None or failed) and state.attempts < self.laplace.attempts
+        if untried and cheap and state.population is None and self.laplace.fits(target, left):
+            return AutoState(LAPLACE, spent=state.spent, attempts=state.attempts + 1)
         if state.method == LAPLACE:
-            return laplace_start(target, rng, self.modes)
-        if state.method == CHAINS and state.before and len(state.before[-1].points):
-            best = max(state.before, key=lambda each: each.ess)
-            points = best.points[rng.choice(len(best.points), 4 * self.chains.chains, p=np.exp(best.log_weights))]
-            return replace(self.chains, initial=points).start(target, rng)
-        return self._strategy(state.method).start(target, rng)
+            state, failed = AutoState(MODES, spent=state.spent, attempts=self.laplace.attempts), False
+        # Jumps are looked for where a visit is large enough to bear it.
+        if state.method == MODES and (failed or (left > self.jumps_from * target.cost and not is_climbable(target))):
+            return AutoState(PARTICLES, population=state.population, spent=state.spent, attempts=self.laplace.attempts)
+        return state
+
+    def _first_visit(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
+        """A mixture on the modes, and draws from it."""
+        before = target.evaluations
+        if state.method == LAPLACE:
+            mixture = laplace_start(target, rng, self.modes)
+            left = min(max(left - (target.evaluations - before), 100), self.laplace.draws * target.cost)
+        else:
+            mixture = self.modes.start(target, rng)
+        return replace(state, state=mixture if mixture.failed else self.modes.advance(target, mixture, rng, left))
 
     def _with_particles(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """Temper a population; once it has reached the posterior, fit a mixture to it and sample from that."""
         before = target.evaluations
-        swept = state.swept or self.tempering.start(target, rng)
-        if not swept.sweeps:
-            swept = self.tempering.advance(target, swept, rng, left // 2)
-        state = replace(state, swept=swept)
-        if swept.under_way is not None and not swept.sweeps:
+        population = state.population or self.tempering.start(target, rng)
+        if not any(len(sweep.points) for sweep in population.sweeps):
+            population = self._tempered(target, population, rng, left // 2)
+        state = replace(state, population=population)
+        if population.under_way is not None and not population.sweeps:
             return state
         try:
-            mixture = self._from_particles(target, swept, rng)
+            mixture = self._from_particles(target, population, rng)
         except LimitReached:
             return state
         if not mixture.failed:
             mixture = self.modes.advance(target, mixture, rng, max(left - (target.evaluations - before), 100))
-        return replace(state, state=mixture, swept=None)
+        return replace(state, state=mixture)
 
-    def _from_particles(self, target: Target, swept: SMCState, rng: Generator) -> ModeMixtureState:
+    def _from_particles(self, target: Target, population: SMCState, rng: Generator) -> ModeMixtureState:
         """Importance sampling from a mixture fitted to the particles of a tempered population."""
-        estimate = self.tempering.estimate(target, swept)
+        estimate = self.tempering.estimate(target, population)
         if len(estimate.points) < 2 * target.dim:
             return ModeMixtureState(failed="too few particles survived the tempering")
         chosen = rng.choice(len(estimate.points), min(len(estimate.points), 2_000), p=np.exp(estimate.log_weights))
@@ -193,62 +222,91 @@ class Auto:
         prior = target.prior(500, rng).points
         symmetries = find_symmetries(target, points)
         points = fold(points, symmetries)
-        defensive = broad(prior if len(prior) > 50 else points)
-        return ModeMixtureState(fit_to_points(points, rng), defensive, tuple(symmetries))
+        wide = broad(prior if len(prior) > 50 else points)
+        return ModeMixtureState(fit_to_points(points, rng), wide, tuple(symmetries), log_prior_mass(target, rng))
 
-    # When to change them ----------------------------------------------------------------------------------------
+    # The second opinion -----------------------------------------------------------------------------------------
 
-    def _next(self, target: Target, state: AutoState) -> str | None:
-        """The method to change to, if the one at work has poor diagnostics."""
-        if state.method in (ENUMERATE, FORWARD, TEMPER, CHAINS) or state.state is None:
-            return None
-        failed = bool(state.state.failed)
-        if not failed and (state.spent < self.patience or _is_hopeful(self.modes.estimate(target, state.state))):
-            return None
-        if state.method == LAPLACE:
-            return MODES if target.has_gradient else PARTICLES
-        if state.method == MODES:
-            return PARTICLES
-        compilable = target.has_gradient and not target.is_marginal
-        return CHAINS if compilable and target.dim >= self.chains_from and not failed else TEMPER
+    def _improved(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
+        """More particles until they can be asked; then whatever lowers the error."""
+        end = target.evaluations + left
+        population = state.population or self.tempering.start(target, rng)
+        min_chains = self.min_chains // 4 if target.path.interpreted else self.min_chains
+        if not is_enough(population, min_chains):
+            population = self._tempered(target, population, rng, left)
+        state = replace(state, population=population)
+        if not is_enough(population, min_chains):
+            return state
+        if state.opinion is None:
+            state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
+        state = self._consulted(target, state, rng, end)
+        left = end - target.evaluations
+        if left < target.cost or state.opinion is None:
+            return state
+        estimate = self.estimate(target, state)
+        if estimate.method == "ModeMixture" and state.opinion.is_large:
+            return self._with_more_draws(target, state, rng, left)
+        if estimate.method != "SMC":
+            state = self._with_more_draws(target, state, rng, left // 2)
+        return replace(state, population=self._tempered(target, population, rng, end - target.evaluations))
 
-    def _switched(self, target: Target, state: AutoState, method: str) -> AutoState:
-        if state.method == LAPLACE and state.state.failed:
-            return AutoState(method, attempts=state.attempts)
-        done = self._strategy(state.method).estimate(target, state.state)
-        # A Laplace estimate is not compared with one by gradients.
-        before = state.before if state.method == LAPLACE and method == MODES else (*state.before, done)
-        return AutoState(method, attempts=self.laplace.attempts, before=before)
+    def _tempered(self, target: Target, population: SMCState, rng: Generator, left: int) -> SMCState:
+        """The population after so many more evaluations; a sweep may take several visits."""
+        size = left if target.path.interpreted else max(left, self.sweep_evaluations)
+        with target.bounded(left):
+            return self.tempering.advance(target, population, rng, size)
+
+    def _consulted(self, target: Target, state: AutoState, rng: Generator, end: int) -> AutoState:
+        """The state with the opinion of the population, and a mixture to which it objects no longer, if possible."""
+        population, opinion = state.population, state.opinion
+        assert population is not None
+        rounds = 0 if opinion is None else opinion.rounds
+        is_new = opinion is None or opinion.sweeps < len(population.sweeps) or not opinion.is_content
+        with suppress(LimitReached):
+            while is_new and rounds <= self.max_rounds:
+                mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, _points(target, end)))
+                if mixture.failed or not mixture.pooled:
+                    break
+                opinion = consult(target, self.modes, mixture, population, rng, rounds)
+                state = replace(state, state=mixture, opinion=opinion)
+                left = _points(target, end)
+                if self._is_good(target, mixture, opinion) or left < self.min_draws // 2:
+                    break
+                rounds += 1
+                state = replace(state, state=answered(target, self.modes, mixture, opinion, rng, left // 2))
+        return state
+
+    def _is_good(self, target: Target, mixture: ModeMixtureState, opinion: Opinion) -> bool:
+        """Whether the weights have good diagnostics, and the population does not object."""
+        estimate = self.modes.estimate(target, mixture)
+        return opinion.is_content and estimate.ess >= MIN_ESS and not estimate.pareto_k > MAX_PARETO_K
+
+    def _with_more_draws(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
+        """More draws from the mixture, and what the population says of it if it was adapted to them."""
+        mixture = self.modes.advance(target, state.state, rng, left)
+        assert state.population is not None
+        assert state.opinion is not None
+        with suppress(LimitReached):
+            if mixture.pooled and not mixture.failed:
+                opinion = consult(target, self.modes, mixture, state.population, rng, state.opinion.rounds)
+                return replace(state, state=mixture, opinion=opinion)
+        return state
+
+    def _unconfirmed(self, by_weights: Estimate, by_tempering: Estimate | None) -> Estimate:
+        """The estimate before the population can be asked, with a larger error, which covers what is known of it."""
+        best = by_weights
+        if by_tempering is not None and not weights_are_trusted(by_weights.ess, by_weights.pareto_k):
+            best = max((by_weights, by_tempering), key=lambda each: each.log_evidence)
+        sd = max(best.log_evidence_sd, self.unconfirmed_sd)
+        if by_tempering is not None and is_below(best, by_tempering):
+            sd = by_tempering.log_evidence - best.log_evidence
+        return replace(best, log_evidence_sd=sd, is_confirmed=False)
 
 
-def _is_trusted(estimate: Estimate) -> bool:
-    """Whether the importance weights are reliable."""
-    return estimate.ess > MIN_ESS and not estimate.pareto_k > MAX_PARETO_K
+def _points(target: Target, end: int) -> int:
+    """The points that may be evaluated until there are so many evaluations."""
+    return max(end - target.evaluations, 0) // target.cost
 
 
-def _is_hopeful(estimate: Estimate) -> bool:
-    """Whether more importance weights may become reliable."""
-    return estimate.ess > max(MIN_ESS, 0.01 * len(estimate.points)) and not estimate.pareto_k > 1
-
-
-def _reconciled(estimates: list[Estimate], evaluations: int) -> Estimate:
-    """The best of several estimates: reliable weights before anything else, then the smallest error.
-
-    A method that fails misses mass, and its evidence is too low. So one with significantly more evidence is preferred,
-    and where no weights are reliable, the error covers the highest evidence of all methods.
-    """
-    usable = [each for each in estimates if np.isfinite(each.log_evidence) and each.log_evidence_sd < 1]
-    usable = usable or [each for each in estimates if np.isfinite(each.log_evidence)] or estimates
-    highest = max(usable, key=lambda each: each.log_evidence)
-    agreeing = [each for each in usable if not _is_below(each, highest)]
-    trusted = [each for each in agreeing if _is_trusted(each) or each.log_evidence_sd == 0]
-    best = min(trusted or agreeing, key=lambda each: each.log_evidence_sd)
-    sd = best.log_evidence_sd
-    if not trusted and np.isfinite(sd):
-        sd = max(sd, highest.log_evidence - best.log_evidence)
-    return replace(best, log_evidence_sd=sd, evaluations=evaluations)
-
-
-def _is_below(one: Estimate, other: Estimate) -> bool:
-    """Whether the evidence of one is significantly below that of the other."""
-    return other.log_evidence - one.log_evidence > 3 * np.hypot(one.log_evidence_sd, other.log_evidence_sd)
+def _has_mixture(state: AutoState) -> bool:
+    return state.state is not None and not state.state.failed and state.state.proposal is not None

@@ -50,6 +50,8 @@ class Estimate:
         remarks: sentences for the user.
         log_possible: log of the evidence that the path may have by extrapolation of the weights where the diagnostics
             are poor (`is_trusted`); otherwise `log_evidence`.
+        is_confirmed: False while another method is still to be asked (`Auto`).
+        correction: by how much asking it has changed the log evidence; NaN where none was asked.
         blocks: for each draw, the number of its independent block: a chain, a run, or the draw itself. Paths share the
             numbers, since a chain may visit many. None where the path was solved by itself.
     """
@@ -70,6 +72,8 @@ class Estimate:
     remarks: tuple[str, ...] = ()
     blocks: np.ndarray | None = None
     log_possible: float = -np.inf
+    is_confirmed: bool = True
+    correction: float = np.nan
 
     @property
     def is_informative(self) -> bool:

@@ -9,8 +9,6 @@ trajectory turns, choosing among all its points (Hoffman and Gelman, 2014). Poin
 the density is zero there. The evidence Z_k is that of `bridge`, from proposals fitted to the chains.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -172,9 +170,7 @@ class HMC(Chains):
             jax.random.split(key, self.chains), states
         )
         # A trajectory that leaves the path with little kinetic energy is rejected whatever the step size.
-        energy, energy_before = (
-            jnp.square(momentum).sum(axis=1) for momentum in (info.proposal.momentum, info.momentum)
-        )
+        energy, energy_before = (jnp.square(p).sum(axis=1) for p in (info.proposal.momentum, info.momentum))
         calm = energy < 10 * (energy_before + len(unit_mass))
         return states, info, jnp.isfinite(info.proposal.logdensity) | ~calm
 
@@ -228,9 +224,6 @@ def _given(target: Target, initial: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     if not len(points):
         raise ValueError("initial: none of the points lies in the path")
     return points, coordinate_sd(points)
-
-
-# The bridge -----------------------------------------------------------------------------------------------------------
 
 
 def _stale(state: ChainState, steps: int) -> bool:

@@ -6,8 +6,6 @@ dual averaging tunes the step size, and at the end of windows of growing length 
 covariance of the window's draws. All chains share both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -39,6 +37,15 @@ LogDensity = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
+class Warming:
+    """The state of warm-up: the blocks so far, the state of dual averaging, and the draws of the window."""
+
+    blocks: int
+    averaging: np.ndarray
+    window: tuple[np.ndarray, ...] = ()
+
+
+@dataclass(frozen=True)
 class ChainState:
     """The chains between visits.
 
@@ -66,15 +73,6 @@ class ChainState:
     warming: Warming | None = None
     sides: tuple[Side, ...] = ()
     fitted_at: int = 0
-
-
-@dataclass(frozen=True)
-class Warming:
-    """The state of warm-up: the blocks so far, the state of dual averaging, and the draws of the window."""
-
-    blocks: int
-    averaging: np.ndarray
-    window: tuple[np.ndarray, ...] = ()
 
 
 class Transitions(NamedTuple):
@@ -134,18 +132,16 @@ class Runner:
 
     def sample(self, state: ChainState) -> tuple[ChainState, Transitions]:
         """A block with the step size that warm-up has found."""
-        state, _, transitions = self.run(state, _averaging(state.step_size), adapting=False)
+        state, _, transitions = self.run(state, _averaging(state.step_size), adapts=False)
         return state, transitions
 
-    def run(
-        self, state: ChainState, averaging: np.ndarray, adapting: bool
-    ) -> tuple[ChainState, np.ndarray, Transitions]:
+    def run(self, state: ChainState, averaging: np.ndarray, adapts: bool) -> tuple[ChainState, np.ndarray, Transitions]:
         checkpoint()
         if self.target.left < _MIN_LEAPFROGS * BLOCK * len(state.positions):
             raise LimitReached
         positions = np.linalg.solve(state.scale_tril, state.positions.T).T
         seed = self.rng.integers(2**32, dtype=np.uint32)
-        averaging, transitions = self._block(seed, positions, state.scale_tril, averaging, adapting)
+        averaging, transitions = self._block(seed, positions, state.scale_tril, averaging, adapts)
         transitions = transitions._replace(position=transitions.position @ state.scale_tril.T)
         self.target.charge(int(transitions.leapfrogs.sum()) + len(positions))
         return replace(state, positions=transitions.position[:, -1]), averaging, transitions
@@ -172,7 +168,7 @@ def warmed_up(runner: Runner, state: ChainState, steps: int) -> ChainState:
     warming = state.warming or Warming(0, _averaging(_STEP_SIZE))
     while warming.blocks < blocks:
         try:
-            state, averaging, transitions = runner.run(state, warming.averaging, adapting=True)
+            state, averaging, transitions = runner.run(state, warming.averaging, adapts=True)
         except LimitReached:
             return replace(state, warming=warming)
         warming = Warming(warming.blocks + 1, averaging, (*warming.window, transitions.position))
@@ -203,7 +199,5 @@ def kept(state: ChainState, blocks: Sequence[Transitions], max_draws: int) -> Ch
     thin = state.thin
     while log_densities.size > max_draws:
         chains, log_densities, thin = chains[:, 1::2], log_densities[:, 1::2], 2 * thin
-    divergences = state.divergent + int(divergent.sum())
-    return replace(
-        state, chains=chains, log_density=log_densities, thin=thin, steps=int(number[-1]), divergent=divergences
-    )
+    state = replace(state, steps=int(number[-1]), divergent=state.divergent + int(divergent.sum()))
+    return replace(state, chains=chains, log_density=log_densities, thin=thin)

@@ -8,8 +8,6 @@ for prior and density alike, with the others held, at points from the prior. Coo
 count as interacting. Coordinates that interact, directly or through others, form a group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

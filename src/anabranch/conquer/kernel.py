@@ -9,8 +9,6 @@ The tails are heavy because a site on an interval or on the positive numbers has
 coordinates: normal proposals would give weights of infinite variance.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,13 +26,6 @@ class StudentKernel:
     """Scales of the coordinates (last axis), and which coordinates are discrete.
 
     The proposal is symmetric: the density of x around c is that of c around x.
-
-    Example:
-        >>> kernel = StudentKernel(scales=np.array([1.0, 2.0]), discrete=np.array([False, True]))
-        >>> kernel.draw(np.array([0.5, 3.0]), np.random.default_rng(0)).round(3)
-        array([0.641, 3.   ])
-        >>> kernel.log_densities(np.array([0.5, 4.0]), np.array([0.5, 3.0])).round(3)
-        array([-0.969, -1.816])
     """
 
     scales: np.ndarray

@@ -4,8 +4,6 @@ Most paths of a large program have no mass: a Laplace estimate takes a few hundr
 curvature at the modes gives a mixture for importance sampling (`ModeMixture`), which corrects its errors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +11,7 @@ from numpy.random import Generator
 
 from anabranch.conquer.ascent import Modes, distinct, newton_step, positive, widths
 from anabranch.conquer.mixture_fit import fit_to_modes
-from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, log_prior_mass
 from anabranch.conquer.population import broad, overdispersed_points
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
@@ -64,8 +62,8 @@ def laplace_start(target: Target, rng: Generator, strategy: ModeMixture) -> Mode
     if not inside.any():
         return ModeMixtureState(failed="no point of positive density was found to start from")
     population, log_density = population[inside], log_density[inside]
-    defensive = broad(population)
-    scales = defensive.scales
+    wide = broad(population)
+    scales = wide.scales
     modes, converged = _newton(target, population[distinct(population, log_density, scales, _STARTS)], scales)
     if not converged:
         return ModeMixtureState(failed="Newton's method did not converge to a mode")
@@ -73,7 +71,8 @@ def laplace_start(target: Target, rng: Generator, strategy: ModeMixture) -> Mode
     if symmetries:
         symmetries = [each.with_best_key(modes.points, widths(modes.precision, scales)) for each in symmetries]
         modes, _ = _newton(target, fold(modes.points, symmetries), scales)
-    return ModeMixtureState(fit_to_modes(modes, strategy.depth), defensive, tuple(symmetries))
+    mixture = fit_to_modes(modes, strategy.depth)
+    return ModeMixtureState(mixture, wide, tuple(symmetries), log_prior_mass(target, rng))
 
 
 def _newton(target: Target, points: np.ndarray, scales: np.ndarray) -> tuple[Modes, bool]:

@@ -12,8 +12,7 @@ with any reference z⁰ of positive density
     Σ_z γ(x, z) = γ(x, z⁰) Π_g Σ_{z_g} γ(x, z_g, z⁰ elsewhere) / γ(x, z⁰),
 
 which has m·v terms. The groups are found by evaluating the density (`interactions`). No finite number of points proves
-that groups are independent everywhere, so every evaluation checks a few of its own points, and raises an error rather
-than return a wrong density.
+that groups are independent everywhere, so every evaluation checks a few of its points, and raises an error.
 """
 
 from __future__ import annotations
@@ -46,18 +45,6 @@ def sum_out(target: Target, max_terms: int = 64) -> Target:
 
     The target itself is returned where it has no such coordinate, too many terms, or so few values that the path can be
     enumerated. The points of the checks have a fixed seed: the same path is always summed in the same way.
-
-    Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.conquer.target import PathTarget
-        >>> def mixture(y):
-        ...     mu = ab.sample("mu", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
-        ...     z = ab.sample("z", dist.Bernoulli(0.3).expand([len(y)]).to_event(1))
-        ...     ab.observe("y", dist.Normal(mu[z], 1.0), y)
-        >>> path = ab.find_paths(mixture, np.arange(20.0), executions=10).paths[0]
-        >>> marginal = sum_out(PathTarget(path))
-        >>> path.dim, marginal.dim, marginal.cost
-        (22, 2, 21)
     """
     found = () if target.is_marginal else finite_values(target.path)
     summed = np.array([i for i, values in enumerate(found) if values is not None], int)
@@ -97,12 +84,7 @@ class Marginal(Target):
     """
 
     def __init__(
-        self,
-        target: Target,
-        summed: np.ndarray,
-        values: Sequence[range],
-        groups: Sequence[np.ndarray],
-        candidates: np.ndarray,
+        self, target: Target, summed: np.ndarray, values: list[range], groups: list[np.ndarray], candidates: np.ndarray
     ) -> None:
         self._combinations = [_combinations([values[i] for i in group]) for group in groups]
         cost = 1 + sum(len(combinations) - 1 for combinations in self._combinations)
@@ -222,14 +204,10 @@ class Marginal(Target):
         if inverse_temperature is not None and inverse_temperature != 1:
             evaluation, gradient = self.target.differentiate(joined, 0.0)
             prior_gradient = gradient[:, self.columns].reshape(*shape, self.dim)
-        return _Terms(
-            evaluation.log_density.reshape(shape),
-            np.where(evaluation.inside, evaluation.log_prior, -np.inf).reshape(shape),
-            evaluation.log_jacobian.reshape(shape),
-            evaluation.inside.reshape(shape),
-            density_gradient,
-            prior_gradient,
-        )
+        log_prior = np.where(evaluation.inside, evaluation.log_prior, -np.inf)
+        parts = (evaluation.log_density, log_prior, evaluation.log_jacobian, evaluation.inside)
+        density, prior, jacobian, inside = (part.reshape(shape) for part in parts)
+        return _Terms(density, prior, jacobian, inside, density_gradient, prior_gradient)
 
     def _joined(self, points: np.ndarray, summed: np.ndarray) -> np.ndarray:
         """Rows of all coordinates, in the order of the target."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.random import Generator
 from scipy.special import logsumexp
@@ -12,9 +14,9 @@ from anabranch.conquer.weights import effective_sample_size
 
 __all__ = ["fit_to_modes", "fit_to_points", "fit_to_weights"]
 
-_MIN_DF = 3.0
+_MIN_DF = 1.5
 """Degrees of freedom of the heaviest tails that are fitted."""
-_MAX_COMPONENTS = 12
+_MAX_COMPONENTS = 24
 """Components of a mixture fitted to points."""
 
 
@@ -61,16 +63,21 @@ def fit_to_points(points: np.ndarray, rng: Generator) -> StudentMixture:
 
 
 def fit_to_weights(
-    proposal: StudentMixture, defensive: StudentMixture, share: float, points: np.ndarray, log_weights: np.ndarray
+    proposal: StudentMixture,
+    broad: StudentMixture,
+    points: np.ndarray,
+    log_weights: np.ndarray,
+    log_density: Callable[[StudentMixture], np.ndarray],
 ) -> StudentMixture:
     """The mixture refitted to its weighted draws, with the tails that suit them best.
 
     Weights of which a few dominate are tempered first. Of several degrees of freedom the fit takes those whose weights
-    have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q'], since the likelihood says little of the tails.
+    have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q'], since the likelihood says little of the tails;
+    `log_density` gives log q at the points, its defensive components included, for a mixture.
     """
     weights = _tempered(log_weights, min_ess=20.0 + 2 * proposal.dim)
-    log_old = proposal.joined(defensive, share).log_density(points)
-    extended = _extended(proposal, defensive, points, weights)
+    log_old = log_density(proposal)
+    extended = _extended(proposal, broad, points, weights)
     candidates = []
     now = float(extended.df.mean())
     # More degrees of freedom would make the tails too light; fewer, in many dimensions, too heavy.
@@ -78,8 +85,7 @@ def fit_to_weights(
         candidate = extended.with_df(df)
         for _ in range(2):
             candidate = candidate.refitted(points, weights)
-        log_new = candidate.joined(defensive, share).log_density(points)
-        candidates.append((logsumexp(2 * log_weights + log_old - log_new), df, candidate))
+        candidates.append((logsumexp(2 * log_weights + log_old - log_density(candidate)), df, candidate))
     return min(candidates, key=lambda each: each[:2])[2]
 
 
@@ -94,11 +100,11 @@ def _tempered(log_weights: np.ndarray, min_ess: float) -> np.ndarray:
 
 
 def _extended(
-    proposal: StudentMixture, defensive: StudentMixture, points: np.ndarray, weights: np.ndarray
+    proposal: StudentMixture, broad: StudentMixture, points: np.ndarray, weights: np.ndarray
 ) -> StudentMixture:
-    """The mixture with one more component where points of the defensive one alone have a good part of the weight."""
-    scale_tril = defensive.scale_trils[0]
-    logs, _ = proposal.joined(defensive, 0.05).log_parts(points)
+    """The mixture with one more component where points of the broad one alone have a good part of the weight."""
+    scale_tril = broad.scale_trils[0]
+    logs, _ = proposal.joined(broad, 0.05).log_parts(points)
     missed = logs[:, -1] >= logs[:, :-1].max(axis=1)
     share = float(weights[missed].sum())
     if share < 0.02 or share > 0.98:

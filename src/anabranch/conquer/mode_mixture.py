@@ -2,7 +2,9 @@
 
 1. Climb from many overdispersed starts, polish the distinct best, and take the curvature there (`ascent`): the
    paper's greedy start (appendix F), with gradients.
-2. Put a Student-t distribution on each mode, and one as wide as the prior, the defensive component.
+2. Put a Student-t distribution on each mode. Two defensive components protect against mass that these miss: a
+   Student-t distribution as wide as the prior, and the prior itself where it can be drawn from exactly, which bounds
+   the weights by the likelihood (Hesterberg, 1995).
 3. Adapt: draw from the mixture q and refit it to the weights γ_k/q (`mixture_fit`), as the layers of PI-MAIS do
    (appendix D), with a population in place of the chains.
 4. Draw from the adapted mixture. The mean of the weights is Ẑ_k, and their scatter its error.
@@ -13,8 +15,10 @@ Exchangeable components are integrated over one ordering (`symmetry`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -28,6 +32,7 @@ from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.conquer.weights import effective_sample_size
+from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
 from anabranch.settings import check, finite, share, whole
 
@@ -47,12 +52,14 @@ class ModeMixtureState:
 
     Attributes:
         proposal: the mixture, or None before the search for modes.
-        defensive: the defensive component.
+        broad: the defensive component as wide as the prior.
         symmetries: the exchangeable blocks.
+        log_prior_mass: log of the prior probability of the path, where the prior is a defensive component; else NaN.
         adapting: whether the mixture is still being adapted.
         rounds: adaptations so far.
         former: the mixture before the last adaptation and its efficiency, in case the adaptation made it worse.
-        points, log_weights: draws from the mixture; while it adapts, from the one before.
+        points, log_weights, log_prior: draws from the mixture, with the log prior density there; while it adapts, from
+            the one before.
         pooled: whether the draws make the estimate, so that more are added to them.
         searched: evaluations at the last search for modes; the next comes when they have doubled.
         refit_at: the number of draws at which a poor mixture is adapted once more.
@@ -60,13 +67,15 @@ class ModeMixtureState:
     """
 
     proposal: StudentMixture | None = None
-    defensive: StudentMixture | None = None
+    broad: StudentMixture | None = None
     symmetries: tuple[Exchangeable, ...] = ()
+    log_prior_mass: float = np.nan
     adapting: bool = True
     rounds: int = 0
     former: tuple[StudentMixture, float] | None = None
     points: np.ndarray | None = None
     log_weights: np.ndarray | None = None
+    log_prior: np.ndarray | None = None
     pooled: bool = False
     searched: int = 4_000
     refit_at: int = 2_000
@@ -74,10 +83,15 @@ class ModeMixtureState:
 
     @property
     def parts(self) -> tuple[StudentMixture, StudentMixture]:
-        """The mixture and its defensive component, once there are any."""
+        """The mixture and its broad component, once there are any."""
         assert self.proposal is not None
-        assert self.defensive is not None
-        return self.proposal, self.defensive
+        assert self.broad is not None
+        return self.proposal, self.broad
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether the prior is a defensive component."""
+        return bool(np.isfinite(self.log_prior_mass))
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,8 @@ class ModeMixture:
         starts: climbs, at most; more find more modes and take more evaluations.
         iterations: steps of each climb.
         max_modes: components of the first mixture.
-        defensive: share of the defensive component; more of it protects against missed mass and wastes draws.
+        broad: share of the broad component; more of it protects against missed mass and wastes draws.
+        prior: share of the prior, where that is a component.
         rounds: adaptations of the mixture, at most.
         depth: modes lighter than the best by more than this many nats are left out.
         efficiency: effective draws per draw that end the adaptation; more adapts longer.
@@ -109,16 +124,17 @@ class ModeMixture:
     starts: int = 1024
     iterations: int = 40
     max_modes: int = 40
-    defensive: float = 0.1
+    broad: float = 0.1
+    prior: float = 0.1
     rounds: int = 10
     depth: float = 15.0
     efficiency: float = 0.5
     first_draws: int = 2_000
-    min_ordered: float = 0.2
+    min_ordered: float = 0.5
 
     def __post_init__(self) -> None:
         check(self, starts=whole(1), iterations=whole(1), max_modes=whole(1), rounds=whole(1), depth=finite(0),
-              defensive=share(zero=False, one=False), efficiency=share(), first_draws=whole(1),
+              broad=share(zero=False, one=False), prior=share(one=False), efficiency=share(), first_draws=whole(1),
               min_ordered=share())  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> ModeMixtureState:
@@ -137,11 +153,19 @@ class ModeMixture:
             while not state.failed:
                 step = self._adapt if state.adapting else self._sample
                 state = step(target, state, rng, (end - target.evaluations) // target.cost)
-                drawn = len(state.points) if state.points is not None and state.pooled else 0
+                drawn = _size(state)
                 if (first and drawn >= self.first_draws) or (drawn and end - target.evaluations < 50 * target.cost):
                     break
         except LimitReached:
             pass
+        return state
+
+    def drawn(self, target: Target, state: ModeMixtureState, rng: Generator, n: int) -> ModeMixtureState:
+        """The state with the mixture adapted, and n draws from it at least, unless a limit comes before."""
+        with suppress(LimitReached):
+            while not state.failed and (state.adapting or not state.pooled or _size(state) < n):
+                step = self._adapt if state.adapting else self._sample
+                state = step(target, state, rng, n)
         return state
 
     def estimate(self, target: Target, state: ModeMixtureState) -> Estimate:
@@ -171,21 +195,22 @@ class ModeMixture:
         if not inside.any():
             return ModeMixtureState(failed="no point of positive density was found to start from")
         population, log_density = population[inside], log_density[inside]
-        defensive = broad(population)
+        wide = broad(population)
         symmetries = find_symmetries(target, population) if symmetric else []
         starts = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
-        modes = self._modes(target, starts, defensive.scales, evaluations)
+        modes = self._modes(target, starts, wide.scales, evaluations)
         if symmetries:
-            modes, symmetries = _folded(target, modes, symmetries, defensive.scales)
-        return ModeMixtureState(fit_to_modes(modes, self.depth), defensive, tuple(symmetries))
+            modes, symmetries = _folded(target, modes, symmetries, wide.scales)
+        mass = log_prior_mass(target, rng)
+        return ModeMixtureState(fit_to_modes(modes, self.depth), wide, tuple(symmetries), mass)
 
     def _confirmed(self, target: Target, state: ModeMixtureState, rng: Generator) -> bool:
         """Whether the symmetries, found at points of the prior, also hold where the mass is, and separate modes."""
-        points, log_weights = self._draw(target, state, rng, 400)
-        if np.isfinite(log_weights).mean() < self.min_ordered:
+        drawn = self._draw(target, state, rng, 400)
+        if np.isfinite(drawn.log_weights).mean() < self.min_ordered:
             return False
-        heaviest = np.argsort(-log_weights, kind="stable")[:50]
-        return are_symmetries(target, state.symmetries, points[heaviest], rng)
+        heaviest = np.argsort(-drawn.log_weights, kind="stable")[:50]
+        return are_symmetries(target, state.symmetries, drawn.points[heaviest], rng)
 
     def _number_of_starts(self, evaluations: int) -> int:
         """The largest number of starts whose race takes at most so many evaluations."""
@@ -215,25 +240,41 @@ class ModeMixture:
     def _search_again(
         self, target: Target, state: ModeMixtureState, rng: Generator, evaluations: int
     ) -> ModeMixtureState:
-        """Climb from other starts, twice as wide; modes that the mixture misses are added, and it is adapted again.
+        """Climb from other starts, twice as wide, and from the heaviest draws, which a mode may have that is narrow;
+        modes that the mixture misses are added, and it is adapted again.
 
         A mode is missed where its weight γ/q would be larger than all that were drawn.
         """
-        proposal, defensive = state.parts
-        largest = -np.inf if state.log_weights is None else state.log_weights.max()
+        _, wide = state.parts
         state = replace(state, searched=state.searched + 4 * evaluations * target.cost)
-        wide = replace(defensive, scale_trils=2 * defensive.scale_trils)
-        starts = wide.draw(self._number_of_starts(evaluations), rng)
-        modes = self._modes(target, starts, defensive.scales, evaluations)
+        wider = replace(wide, scale_trils=2 * wide.scale_trils)
+        drawn = _draws(state)
+        heaviest = drawn.points[np.argsort(-drawn.log_weights, kind="stable")[:_MAX_BEST]]
+        starts = np.concatenate([heaviest, wider.draw(self._number_of_starts(evaluations), rng)])
+        return self.extended(target, state, self._modes(target, starts, wide.scales, evaluations))
+
+    def extended(self, target: Target, state: ModeMixtureState, modes: Modes) -> ModeMixtureState:
+        """The state with the modes that the mixture misses as components; the same one if it misses none."""
+        _, wide = state.parts
         if state.symmetries:
-            modes = polish(target, fold(modes.points, state.symmetries), defensive.scales)
-        log_proposal = proposal.joined(defensive, self.defensive).log_density(modes.points)
-        log_weights = modes.log_density + log_copies(state.symmetries) - log_proposal
-        missed = log_weights > largest + 1
+            modes = polish(target, fold(modes.points, state.symmetries), wide.scales)
+        largest = -np.inf if state.log_weights is None else state.log_weights.max()
+        missed = self.log_ratio(target, state, modes.points) > largest + 1
         if not missed.any():
             return state
-        found = fit_to_modes(modes.take(np.flatnonzero(missed)), self.depth)
-        return replace(state, proposal=proposal.joined(found, 0.5), former=None, adapting=True, rounds=0, pooled=False)
+        return self.with_components(state, fit_to_modes(modes.take(np.flatnonzero(missed)), self.depth), 0.5)
+
+    def with_components(self, state: ModeMixtureState, found: StudentMixture, share: float) -> ModeMixtureState:
+        """The state with a share of other components, to be adapted."""
+        proposal, _ = state.parts
+        joined = proposal.joined(found, share)
+        return replace(state, proposal=joined, former=None, adapting=True, rounds=0, pooled=False)
+
+    def log_ratio(self, target: Target, state: ModeMixtureState, points: np.ndarray) -> np.ndarray:
+        """log γ/q at points, whose blocks are in order: the weights that they would have as draws of the proposal."""
+        evaluation = target.evaluate(points)
+        log_q = self._log_proposal(state, points, evaluation.log_prior)
+        return evaluation.log_density + log_copies(state.symmetries) - log_q(state.parts[0])
 
     # The mixture ------------------------------------------------------------------------------------------------
 
@@ -242,53 +283,104 @@ class ModeMixture:
 
         The draws that decide whether to continue are never among those that make the estimate.
         """
-        proposal, defensive = state.parts
+        proposal, _ = state.parts
         d = target.dim
         size = (300 + 50 * d + d * (d + 3)) * (1 + state.rounds // 2)
         if left < 3 * size:  # of a few draws, all should make the estimate
             return replace(state, adapting=False)
-        points, log_weights = self._draw(target, state, rng, size)
-        if not np.isfinite(log_weights).any():
+        drawn = self._draw(target, state, rng, size)
+        if not np.isfinite(drawn.log_weights).any():
             return replace(state, proposal=None, failed="no point of positive density was drawn")
-        efficiency = effective_sample_size(log_weights) / len(log_weights)
+        efficiency = effective_sample_size(drawn.log_weights) / size
         if state.former is not None and efficiency < 0.6 * state.former[1]:
             return replace(state, proposal=state.former[0], adapting=False)
-        state = replace(state, points=points, log_weights=log_weights)
+        state = replace(state, **drawn._asdict())
         if (efficiency > self.efficiency and state.rounds > 0) or state.rounds >= self.rounds:
             return replace(state, adapting=False)
-        better = fit_to_weights(proposal, defensive, self.defensive, points, log_weights)
-        return replace(state, proposal=better, former=(proposal, efficiency), rounds=state.rounds + 1)
+        return replace(state, proposal=self._refitted(state), former=(proposal, efficiency), rounds=state.rounds + 1)
 
     def _sample(self, target: Target, state: ModeMixtureState, rng: Generator, left: int) -> ModeMixtureState:
         """More draws from the mixture; where many of them have a poor efficiency, it is adapted to them."""
-        proposal, defensive = state.parts
-        before = len(state.points) if state.pooled and state.points is not None else 0
-        size = min(MAX_BATCH, max(_MIN_BATCH, 2 * before))
-        points, log_weights = self._draw(target, state, rng, int(np.clip(left, 200, size)))
+        size = min(MAX_BATCH, max(_MIN_BATCH, 2 * _size(state)))
+        drawn = self._draw(target, state, rng, int(np.clip(left, 200, size)))
         if state.pooled:
-            points = np.concatenate([state.points, points])
-            log_weights = np.concatenate([state.log_weights, log_weights])
-        state = replace(state, points=points, log_weights=log_weights, pooled=True)
-        if not np.isfinite(log_weights).any():
+            drawn = Drawn(*(np.concatenate(pair) for pair in zip(_draws(state), drawn, strict=True)))
+        state = replace(state, **drawn._asdict(), pooled=True)
+        if not np.isfinite(drawn.log_weights).any():
             return replace(state, failed="no point of positive density was drawn")
-        n, efficiency = len(points), effective_sample_size(log_weights) / len(points)
+        n, efficiency = len(drawn.points), effective_sample_size(drawn.log_weights) / len(drawn.points)
         if n < state.refit_at or efficiency > self.efficiency or left < 2 * n:
             return state
-        better = fit_to_weights(proposal, defensive, self.defensive, points, log_weights)
+        former = (state.parts[0], efficiency)
         return replace(
-            state, proposal=better, former=(proposal, efficiency), adapting=True, pooled=False, refit_at=4 * n
+            state, proposal=self._refitted(state), former=former, adapting=True, pooled=False, refit_at=4 * n
         )
 
-    def _draw(self, target: Target, state: ModeMixtureState, rng: Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draws from the mixture with its defensive component, and their log weights γ/q."""
-        mixture, defensive = state.parts
-        proposal = mixture.joined(defensive, self.defensive)
-        points = proposal.draw(n, rng)
-        log_density = target.evaluate(points).log_density
+    def _refitted(self, state: ModeMixtureState) -> StudentMixture:
+        """The mixture refitted to the draws of the state."""
+        points, log_weights, log_prior = _draws(state)
+        return fit_to_weights(*state.parts, points, log_weights, self._log_proposal(state, points, log_prior))
+
+    def _log_proposal(
+        self, state: ModeMixtureState, points: np.ndarray, log_prior: np.ndarray
+    ) -> Callable[[StudentMixture], np.ndarray]:
+        """log q at points with this log prior, for a mixture: q has the mixture, the broad component and the prior."""
+        _, wide = state.parts
+
+        def log_density(mixture: StudentMixture) -> np.ndarray:
+            log_mixture = mixture.joined(wide, self.broad).log_density(points)
+            if not state.has_prior or not self.prior:
+                return log_mixture
+            log_of_prior = log_prior - state.log_prior_mass + log_copies(state.symmetries)
+            return np.logaddexp(np.log1p(-self.prior) + log_mixture, np.log(self.prior) + log_of_prior)
+
+        return log_density
+
+    def _draw(self, target: Target, state: ModeMixtureState, rng: Generator, n: int) -> Drawn:
+        """Draws from the mixture with its defensive components, and their log weights γ/q."""
+        mixture, wide = state.parts
+        of_prior = int(rng.binomial(n, self.prior)) if state.has_prior else 0
+        points = mixture.joined(wide, self.broad).draw(n - of_prior, rng)
+        if of_prior:
+            points = np.concatenate([points, fold(target.prior(of_prior, rng).points, state.symmetries)])
+        lost = ~np.isfinite(points).all(axis=1)  # prior draws that rounding has put on the edge of the support
+        points[lost] = mixture.means[0]
+        evaluation = target.evaluate(points)
+        log_prior = np.where(evaluation.inside & ~lost, evaluation.log_prior, -np.inf)
+        log_density = np.where(lost, -np.inf, evaluation.log_density)
         if state.symmetries:
             in_order = ordered(points, state.symmetries)
             log_density = np.where(in_order, log_density + log_copies(state.symmetries), -np.inf)
-        return points, log_density - proposal.log_density(points)
+        return Drawn(points, log_density - self._log_proposal(state, points, log_prior)(mixture), log_prior)
+
+
+def _draws(state: ModeMixtureState) -> Drawn:
+    assert state.points is not None
+    assert state.log_weights is not None
+    assert state.log_prior is not None
+    return Drawn(state.points, state.log_weights, state.log_prior)
+
+
+def _size(state: ModeMixtureState) -> int:
+    """The number of draws that make the estimate."""
+    return len(state.points) if state.pooled and state.points is not None else 0
+
+
+class Drawn(NamedTuple):
+    """Draws with their log weights γ/q and the log prior density there."""
+
+    points: np.ndarray
+    log_weights: np.ndarray
+    log_prior: np.ndarray
+
+
+def log_prior_mass(target: Target, rng: Generator) -> float:
+    """The log prior probability of the path, where its prior can be drawn from exactly; else NaN."""
+    if target.path.interpreted or not prior_is_sampled(target.path):
+        return np.nan
+    drawn = target.prior(100, rng)
+    is_exact = drawn.log_probability_sd == 0 and np.ptp(drawn.log_weights) < 1e-9
+    return drawn.log_probability if is_exact else np.nan
 
 
 def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: Generator) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Overdispersed points of a path, from which methods start."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.random import Generator
 

@@ -7,8 +7,6 @@ With draws x_i from the prior within the path, whose prior probability is p_k,
 importance sampling with the prior as the proposal (paper, section 4.2). It comes first where the time is limited.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

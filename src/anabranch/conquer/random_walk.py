@@ -51,8 +51,7 @@ _MIN_DISCRETE_SCALE = 0.5
 class RandomWalk:
     """Random-walk MH from several chains, with importance sampling around them for the evidence.
 
-    It runs on every path, with discrete coordinates and without gradients; for more than about ten dimensions there are
-    better strategies.
+    It runs on every path, discrete or without gradients; above about ten dimensions there are better strategies.
 
     Args:
         chains: N.
@@ -280,8 +279,7 @@ class SiteMoves:
     def choose(self, n: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         """For each of n chains the coordinates to change (n, d), and a factor of the scale of a local move (n,).
 
-        The factor spans a decade around one over the root of the number of coordinates, since the best scale varies
-        over the path.
+        The factor spans a decade around one over the root of the number of coordinates, as the best scale varies.
         """
         chosen = self.masks[rng.choice(len(self.odds), size=n, p=self.odds)]
         return chosen, 10 ** rng.uniform(-0.5, 0.5, n) / np.sqrt(chosen.sum(axis=1))
@@ -320,10 +318,8 @@ def _gathered(state: RandomWalkState, rng: Generator) -> RandomWalkState:
     found = np.flatnonzero(state.log_density > -np.inf)
     if not len(found):
         return state
-    place = np.where(state.log_density > -np.inf, np.arange(len(state.points)), rng.choice(found, len(state.points)))
-    return replace(
-        state, points=state.points[place], log_density=state.log_density[place], move_scale=state.move_scale[place]
-    )
+    at = np.where(state.log_density > -np.inf, np.arange(len(state.points)), rng.choice(found, len(state.points)))
+    return replace(state, points=state.points[at], log_density=state.log_density[at], move_scale=state.move_scale[at])
 
 
 def _proposal_scale(state: RandomWalkState, path_taken: np.ndarray) -> np.ndarray:

@@ -1,12 +1,12 @@
 """Sequential Monte Carlo: particles carried from the prior, or from a proposal, to the posterior by tempering.
 
-A sweep raises the inverse temperature from 0 to 1 (`smc_sweep`); between two temperatures the particles move by kernels
-that leave the tempered density unchanged (`smc_mutation`). It is another local estimator in the sense of the paper's
-section 4.2 and theorem 1. Sweeps are repeated, and later ones are larger.
+A sweep raises the inverse temperature from 0 to 1 (`smc_sweep`); at each temperature chains move by kernels that leave
+the tempered density unchanged, and all their states are particles (`smc_mutation`). It is another local estimator in
+the sense of the paper's section 4.2 and theorem 1. Sweeps are repeated, and later ones are larger.
 
 Particles that choose their own temperatures make Ẑ a little too small: they go too far where they happen to lack the
-large weights (by 0.05 in log Ẑ for 512 of them in twenty dimensions). So a first, smaller sweep learns the ladder that
-the others follow; its own evidence counts only as long as there is no other.
+large weights (by 0.05 in log Ẑ for 512 independent ones in twenty dimensions). So a first, smaller sweep learns the
+ladder that the others follow; its own evidence counts only as long as there is no other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
-from anabranch import errors
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.population import overdispersed_points
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
-from anabranch.conquer.smc_sweep import Sweep, SweepUnderWay, next_temperature, pooled, resampled, scatter
+from anabranch.conquer.smc_sweep import Raised, Sweep, SweepUnderWay, next_temperature, pooled, resampled, scatter
 from anabranch.conquer.smc_tempering import MixedProposal, Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
@@ -30,10 +30,10 @@ from anabranch.settings import check, instance, share, whole
 
 __all__ = ["SMC", "SMCState", "Sweep"]
 
-_MIN_PER_COORDINATE = 10
-"""Particles for each coordinate of the smallest sweep, which the covariance of the moves needs."""
-_FIRST_COST = 40
-"""Points evaluated for each particle of a sweep, before any has run."""
+_MIN_PER_COORDINATE = 4
+"""Chains for each coordinate of the smallest sweep, which the covariance of the moves needs."""
+_FIRST_COST = 150
+"""Points evaluated for each chain of a sweep, before any has run."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,14 @@ class SMC:
     """Adaptive tempering of particles. It runs on every path, with discrete coordinates and without gradients.
 
     Args:
-        particles: in a sweep; fewer if the evaluations do not suffice, more in later sweeps.
+        chains: of a sweep; fewer if the evaluations do not suffice, more in later sweeps.
         share: the fraction of the particles that the step to the next temperature leaves effective; more means more
             temperatures.
-        steps: moves of every particle at one temperature, at most.
+        steps: states of a chain at one temperature, at most.
+        draws: from the prior at the start, for each chain; more find narrow modes, and take few evaluations.
         proposal: start from this distribution of the continuous coordinates instead of the prior.
-        min_particles: of a sweep; fewer would not give the covariance of the moves.
-        max_particles: of a sweep; more take more memory.
+        min_chains: of a sweep; fewer would not give the covariance of the moves.
+        max_chains: of a sweep; more take more memory.
         sweeps_per_size: sweeps before the next are twice as large; more show their scatter better.
         gradient_from: coordinates from which on gradients move the particles; below, a random walk costs less.
 
@@ -57,25 +58,26 @@ class SMC:
         >>> def normal():
         ...     x = ab.sample("x", dist.Normal(0.0, 1.0))
         ...     ab.observe("y", dist.Normal(x, 1.0), 2.0)
-        >>> estimate = solve(SMC(particles=200), PathTarget(ab.find_paths(normal).paths[0]), 2_000)
+        >>> estimate = solve(SMC(chains=64), PathTarget(ab.find_paths(normal).paths[0]), 5_000)
         >>> exact = -0.5 * (np.log(4 * np.pi) + 2.0)
         >>> abs(estimate.log_evidence - exact) < 3 * estimate.log_evidence_sd < 0.3
         True
     """
 
-    particles: int = 512
-    share: float = 0.7
-    steps: int = 50
+    chains: int = 128
+    share: float = 0.5
+    steps: int = 30
+    draws: int = 128
     proposal: StudentMixture | None = None
-    min_particles: int = 64
-    max_particles: int = 2**15
+    min_chains: int = 32
+    max_chains: int = 4_096
     sweeps_per_size: int = 4
-    gradient_from: int = 6
+    gradient_from: int = 3
 
     def __post_init__(self) -> None:
-        check(self, particles=whole(2), share=share(zero=False, one=False), steps=whole(1),
-              proposal=instance(StudentMixture, "a StudentMixture").or_none(), min_particles=whole(2),
-              max_particles=whole(2), sweeps_per_size=whole(1), gradient_from=whole())  # fmt: skip
+        check(self, chains=whole(2), share=share(zero=False, one=False), steps=whole(2), draws=whole(1),
+              proposal=instance(StudentMixture, "a StudentMixture").or_none(), min_chains=whole(2),
+              max_chains=whole(2), sweeps_per_size=whole(1), gradient_from=whole())  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> SMCState:
         real = int((~target.discrete).sum())
@@ -92,7 +94,7 @@ class SMC:
             before = target.evaluations
             if state.under_way is None:
                 try:
-                    state = self._begun(target, state, self._size(target, state, end - before), rng)
+                    state = self._begun(target, state, end - before, rng)
                 except LimitReached:
                     return state
             state = self._continued(target, state, rng)
@@ -113,57 +115,52 @@ class SMC:
         """Choose the start and the kind of moves."""
         points, proposal = np.zeros((0, target.dim)), None
         # Where each draw takes an execution of the program, a few must do.
-        n = min(self.particles, max(evaluations // 8, 8)) if target.path.interpreted else self.particles
+        n = min(self.chains, max(evaluations // 8, 8)) if target.path.interpreted else 2 * self.chains
         if self.proposal is None and prior_is_sampled(target.path):
             points = target.prior(n, rng).points
-        if len(points) < min(n, self.min_particles):
+        if len(points) < min(n, self.min_chains):
             points = overdispersed_points(target, n, rng)
             if not len(points):
                 return replace(state, lost=True)
             proposal = fitted(points, target.discrete, self.proposal)
-        tuning = Tuning(self._moves_by_gradient(target, points))
+        tuning = Tuning(target.dim >= self.gradient_from and is_climbable(target))
         return replace(state, lost=False, proposal=proposal, tuning=tuning, cost=_FIRST_COST * target.cost)
 
-    def _moves_by_gradient(self, target: Target, points: np.ndarray) -> bool:
-        """Whether Hamiltonian moves suit: enough coordinates, all continuous, and a gradient that works."""
-        if target.dim < self.gradient_from or target.discrete.any() or not target.has_gradient:
-            return False
-        try:
-            target.differentiate(points[:1])
-        except errors.NoGradient:
-            return False
-        return True
-
     def _size(self, target: Target, state: SMCState, left: int) -> int:
-        """Particles of the next sweep: as many as the evaluations left allow, within the size of its turn."""
-        affordable = max(left // (2 * target.cost), 4)
-        smallest = min(max(self.min_particles, _MIN_PER_COORDINATE * target.dim), self.particles, affordable)
+        """Chains of the next sweep: as many as the evaluations left allow, within the size of its turn."""
+        affordable = max(left // (4 * target.cost), 4)
+        smallest = min(max(self.min_chains, _MIN_PER_COORDINATE * target.dim), self.chains, affordable)
         if not state.sweeps:
-            return int(np.clip(left / state.cost / 4, smallest, max(self.particles / 2, smallest)))
+            return int(np.clip(left / state.cost / 4, smallest, max(self.chains / 2, smallest)))
         doublings = (len(state.sweeps) - 1) // self.sweeps_per_size
-        largest = min(self.particles * 2**doublings, max(self.max_particles, self.particles))
+        largest = min(self.chains * 2**doublings, max(self.max_chains, self.chains))
         return int(np.clip(left / state.cost, smallest, largest))
 
-    def _begun(self, target: Target, state: SMCState, n: int, rng: Generator) -> SMCState:
-        """A sweep of n particles, at its start."""
+    def _begun(self, target: Target, state: SMCState, left: int, rng: Generator) -> SMCState:
+        """A sweep at its start, for so many evaluations."""
+        n = self._size(target, state, left)
+        assert state.tuning is not None
+        state = replace(state, tuning=Tuning(state.tuning.gradient))  # that of the posterior does not suit the prior
         before, tempering = target.evaluations, Tempering(target, state.proposal)
-        start = tempering.draw(n, rng)
+        draws = n if target.path.interpreted else min(self.draws * n, max(left // target.cost // 8, 8 * n))
+        start = tempering.draw(int(min(draws, max(target.left // target.cost // 4, n))), rng)
         if not len(start.points):
             return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim)))
-        founders = resampled(start.log_weights, n, rng)
+        founders = resampled(start.log_weights, max(n, len(start.points)), rng)
         particles = tempering.at(start.points).take(founders)
-        sweep = SweepUnderWay(
-            particles, founders, np.zeros(len(start.points)), 0.0, start.log_probability, start.log_probability_sd**2
-        )
+        influence, variance = np.zeros(len(start.points)), start.log_probability_sd**2
+        sweep = SweepUnderWay(n, particles, founders, influence, 0.0, start.log_probability, variance)
         if len(start.points) < n:
-            sweep, state, _ = self._moved(tempering, sweep, state, rng)
+            chosen = sweep.raised(0.0, rng)
+            assert chosen is not None
+            sweep, state, _ = self._moved(tempering, chosen, state, rng)
         return replace(state, under_way=replace(sweep, spent=target.evaluations - before))
 
     def _continued(self, target: Target, state: SMCState, rng: Generator) -> SMCState:
         """The sweep from temperature to temperature, to the posterior unless a limit comes before."""
         tempering, complete = Tempering(target, state.proposal), True
         while complete and (sweep := state.under_way) is not None:
-            before, n = target.evaluations, len(sweep.particles)
+            before, n = target.evaluations, sweep.chains
             higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self.share)
             raised = sweep.raised(higher, rng)
             if raised is None:
@@ -177,14 +174,15 @@ class SMC:
         return state
 
     def _moved(
-        self, tempering: Tempering, sweep: SweepUnderWay, state: SMCState, rng: Generator
+        self, tempering: Tempering, raised: Raised, state: SMCState, rng: Generator
     ) -> tuple[SweepUnderWay, SMCState, bool]:
-        """The sweep with its particles moved, the state with its tuning, and whether all moves were made."""
+        """The sweep with the states of its chains, the state with its tuning, and whether all moves were made."""
         assert state.tuning is not None
-        shape = Shape.of(sweep.particles.points, sweep.founders, tempering.target.discrete)
+        sweep = raised.sweep
+        shape = Shape.of(raised.reference, raised.founders, sweep.founders % 2, tempering.target.discrete)
         mutation = Mutation(tempering, sweep.beta, shape)
-        particles, tuning, complete = mutation.run(sweep.particles, state.tuning, self.steps, rng)
-        return replace(sweep, particles=particles), replace(state, tuning=tuning), complete
+        states, tuning, complete = mutation.run(sweep.particles, state.tuning, self.steps, rng)
+        return sweep.moved(states), replace(state, tuning=tuning), complete
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ class SMCState:
         proposal: the start; None for the prior.
         tuning: of the moves; None before the first sweep.
         ladder: the inverse temperatures that sweeps follow.
-        cost: evaluations for each particle of a sweep.
+        cost: evaluations for each chain of a sweep.
         lost: whether no point of the path was found.
     """
 
@@ -227,5 +225,5 @@ def _remarks(state: SMCState) -> list[str]:
     if empty:
         remarks.append(f"{empty} of {len(state.counted)} sweeps lost all their particles.")
     if scatter(state.counted) > 9:
-        remarks.append("The sweeps differ by more than their errors: the moves mix badly, so try more particles.")
+        remarks.append("The sweeps differ by more than their errors: the moves mix badly, so try more chains.")
     return remarks

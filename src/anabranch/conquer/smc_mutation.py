@@ -1,17 +1,22 @@
-"""The mutation step of SMC: Markov kernels that leave γ_β unchanged, over all particles at once.
+"""The mutation step of SMC: Markov kernels that leave γ_β unchanged, over all chains at once.
 
 Their scales come from the particles before the step: R is the Cholesky factor of the covariance of the continuous
-coordinates, and discrete coordinates move by differences between particles. A particle must not set its own scales: in
-twenty dimensions, 512 particles that do lower log Ẑ by 0.4. So each half of the particles has the scales of the other
-half, and relatives are in the same half.
+coordinates. A particle must not set its own scales: in twenty dimensions, 512 particles that do lower log Ẑ by 0.4. So
+each half of the chains has the scales and the differences of the other half, and relatives are in the same half.
 
-    random walk    x' = x + s R ξ, the scale s adapted to an acceptance of 0.3 and different for each particle
-    Hamiltonian    leapfrog in the coordinates R⁻¹x over about a quarter of a period, the step adapted to 0.9, since
-                   particles that are rejected stay in the tails and bias Ẑ
+    random walk    x' = x + s R ξ, the scale s adapted to an acceptance of 0.3 and different for each chain
+    differences    x' = x + g (x_a − x_b) for a random pair of the other half (differential evolution; ter Braak, 2006);
+                   g = 1, once in five times, jumps between modes
+    singles        one or two coordinates alone, by steps of sizes over two and a half orders of magnitude
+    mirror images  x' = x with the sign of one or two coordinates changed: coordinates that enter a density only through
+                   products or squares have modes that are mirror images
+    Hamiltonian    leapfrog in the coordinates R⁻¹x, the step adapted to an acceptance of 0.8; the number of leapfrog
+                   steps is the one that forgets log r fastest for its cost
     discrete       one coordinate at a time: a step of geometric size up or down, or z' = z + z_a − z_b for a random
                    pair of the other half; both are symmetric
 
-Moves continue until the particles have travelled, in units of R, the width of the target: Σ |R⁻¹(x' − x)|² ≥ d.
+All states of a chain are kept (waste-free SMC; Dau and Chopin, 2022). Chains are moved until log r has forgotten its
+start, and as many steps again.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
+from scipy.stats import rankdata
 
 from anabranch.conquer.smc_tempering import Particles, Tempering
 from anabranch.conquer.student import safe_cholesky
@@ -27,38 +33,42 @@ from anabranch.limits import LimitReached
 
 __all__ = ["Mutation", "Shape", "Tuning"]
 
-_WALK_ACCEPTANCE, _LEAP_ACCEPTANCE = 0.3, 0.9
+_WALK_ACCEPTANCE, _LEAP_ACCEPTANCE = 0.3, 0.8
 """Rates of acceptance to which the random walk and the leapfrog are tuned."""
-_MIN_DISCRETE = 4
-"""Moves of each discrete coordinate."""
+_MIN_MOVES = 8
+"""States of a chain at one temperature, at least."""
+_FORGOTTEN = 0.3
+"""The correlation with the start below which it counts as forgotten."""
 _MAX_FORCE = 100.0
 """The norm at which forces are clipped, in units of R, so that no coordinate overflows."""
-_MAX_LEAPS = 24
-"""Leapfrog steps of a move."""
+_LEAPS = np.array([1, 2, 4, 8, 16])
+"""Numbers of leapfrog steps of a move."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Whether to use Hamiltonian moves, the scale of the random walk, and the leapfrog step."""
+    """Whether to use Hamiltonian moves, the scale of the random walk, the leapfrog step, for each number of leapfrog
+    steps how much of log r was forgotten for each evaluation, and how often mirror images were accepted."""
 
     gradient: bool
     scale: float = 1.0
-    step: float = 0.5
+    step: float = 0.3
+    gains: tuple[float, ...] = (np.inf,) * len(_LEAPS)
+    mirrored: float = 0.0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The half of each particle (n,), and for each half R (2, d, d) and the points, both from the other half."""
+    """The half of each chain (n,), and for each half R (2, d, d) and the points, both from the other half."""
 
     half: np.ndarray
     scale_trils: np.ndarray
     points: tuple[np.ndarray, np.ndarray]
 
     @classmethod
-    def of(cls, points: np.ndarray, founders: np.ndarray, discrete: np.ndarray) -> Shape:
-        """The shape by these particles; those with the same founder are in the same half."""
-        half = founders % 2
-        parts = points[half == 1], points[half == 0]
+    def of(cls, points: np.ndarray, founders: np.ndarray, half: np.ndarray, discrete: np.ndarray) -> Shape:
+        """The shape by these particles, for chains in these halves; those with the same founder are in one half."""
+        parts = points[founders % 2 == 1], points[founders % 2 == 0]
         if min(map(len, parts)) < 2:
             parts = points, points
         return cls(half, np.stack([_scale_tril(part[:, ~discrete]) for part in parts]), parts)
@@ -67,6 +77,12 @@ class Shape:
         """Shifts in units of R as shifts of the coordinates."""
         return np.where(self.half[:, None] == 0, standard @ self.scale_trils[0].T, standard @ self.scale_trils[1].T)
 
+    @property
+    def sd(self) -> np.ndarray:
+        """The standard deviation of each continuous coordinate, for each chain."""
+        sds = np.sqrt((self.scale_trils**2).sum(axis=2))
+        return np.where(self.half[:, None] == 0, sds[0], sds[1])
+
     def force(self, gradient: np.ndarray) -> np.ndarray:
         """The gradient in units of R, clipped: the leapfrog stays reversible with any function of the position."""
         gradient = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
@@ -74,10 +90,10 @@ class Shape:
         size = np.sqrt((force**2).sum(axis=1, keepdims=True))
         return force * np.minimum(1.0, _MAX_FORCE / np.maximum(size, 1e-300))
 
-    def others(self, column: int, rng: Generator) -> np.ndarray:
-        """For each particle the value of a column at a random particle of the other half."""
-        drawn = [part[rng.integers(len(part), size=len(self.half)), column] for part in self.points]
-        return np.where(self.half == 0, *drawn)
+    def others(self, rng: Generator) -> np.ndarray:
+        """For each chain a random particle of the other half."""
+        drawn = [part[rng.integers(len(part), size=len(self.half))] for part in self.points]
+        return np.where(self.half[:, None] == 0, *drawn)
 
 
 @dataclass(frozen=True)
@@ -88,56 +104,92 @@ class Mutation:
     beta: float
     shape: Shape
 
-    def run(
-        self, particles: Particles, tuning: Tuning, max_moves: int, rng: Generator
-    ) -> tuple[Particles, Tuning, bool]:
-        """The particles after moves, the tuning, and whether all moves were made before a limit of the run."""
-        discrete = self.tempering.target.discrete
-        whole, real = np.flatnonzero(discrete), int((~discrete).sum())
-        travelled, continuous = 0.0, self._leap if tuning.gradient else self._walk
+    def run(self, start: Particles, tuning: Tuning, max_moves: int, rng: Generator) -> tuple[Particles, Tuning, bool]:
+        """All states of the chains, step by step, the tuning, and whether all moves were made before a limit."""
+        states, enough = [start], max_moves
         try:
-            for done in range(max_moves):
-                if travelled >= real and (not len(whole) or done >= _MIN_DISCRETE):
+            for done in range(1, max_moves):
+                if done >= enough:
                     break
-                if real:
-                    particles, tuning, distance = continuous(particles, tuning, rng)
-                    travelled += distance
-                for column in rng.permutation(whole):
-                    particles = self._step(particles, column, rng)
+                following, tuning = self._moved(states[-1], tuning, rng)
+                states.append(following)
+                if enough == max_moves and _correlation(start, following) < _FORGOTTEN:
+                    enough = min(max(2 * (done + 1), _MIN_MOVES), max_moves)
         except LimitReached:
-            return particles, tuning, False
-        return particles, tuning, True
+            return Particles.joined(states), tuning, False
+        return Particles.joined(states), tuning, True
 
-    def _walk(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning, float]:
+    def _moved(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
+        """The chains after one move of the continuous coordinates, and of each discrete one."""
+        discrete = self.tempering.target.discrete
+        if not discrete.all():
+            move = self._leap if tuning.gradient and rng.uniform() < 0.75 else self._walk
+            particles, tuning = move(particles, tuning, rng)
+            if rng.uniform() < max(10 * tuning.mirrored, 0.1):
+                particles, tuning = self._mirror(particles, tuning, rng)
+        for column in rng.permutation(np.flatnonzero(discrete)):
+            particles = self._step(particles, column, rng)
+        return particles, tuning
+
+    def _walk(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
+        """A random walk, a difference of particles, or a step of a few coordinates: a third of the chains each."""
         real = ~self.tempering.target.discrete
         n, d = len(particles), int(real.sum())
-        sizes = 2.38 / np.sqrt(d) * tuning.scale * np.exp(0.5 * rng.standard_normal((n, 1)))
-        shift = sizes * rng.standard_normal((n, d))
+        sizes = 2.38 / np.sqrt(d) * tuning.scale * np.exp(0.7 * rng.standard_normal((n, 1)))
+        walk = self.shape.scaled(sizes * rng.standard_normal((n, d)))
+        factor = 2.38 / np.sqrt(2 * d) * np.exp(0.5 * rng.standard_normal((n, 1)))
+        factor = np.where(rng.uniform(size=(n, 1)) < 0.2, 1.0, factor)
+        difference = factor * (self.shape.others(rng) - self.shape.others(rng))[:, real] + 1e-3 * walk
+        # A few coordinates, by steps of very different sizes: for what has no common scale, such as places of jumps.
+        few = rng.uniform(size=(n, d)) < np.where(rng.uniform(size=(n, 1)) < 0.5, 1.0, 2.0) / d
+        single = few * self.shape.sd * 10 ** rng.uniform(-2.0, 0.5, (n, 1)) * rng.standard_normal((n, d))
+        kind = rng.uniform(size=n)
+        walks = kind < 0.35
+        shift = np.where(walks[:, None], walk, np.where((kind < 0.65)[:, None], difference, single))
         points = particles.points.copy()
-        points[:, real] += self.shape.scaled(shift)
+        points[:, real] += shift
         tried = self.tempering.at(points)
         accepted = self._accepted(tried, particles, 0.0, rng)
-        scale = float(np.clip(tuning.scale * np.exp(accepted.mean() - _WALK_ACCEPTANCE), 1e-4, 10.0))
-        return particles.replaced(tried, accepted), replace(tuning, scale=scale), _distance(shift, accepted)
+        excess = accepted[walks].mean() - _WALK_ACCEPTANCE if walks.any() else 0.0
+        scale = float(np.clip(tuning.scale * np.exp(0.5 * excess), 1e-6, 10.0))
+        return particles.replaced(tried, accepted), replace(tuning, scale=scale)
 
-    def _leap(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning, float]:
+    def _mirror(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
+        """The sign of one continuous coordinate changed, and, every second time, of another one."""
+        columns = np.flatnonzero(~self.tempering.target.discrete)
+        n, rows = len(particles), np.arange(len(particles))
+        first, second = rng.choice(columns, size=n), rng.choice(columns, size=n)
+        points = particles.points.copy()
+        points[rows, first] *= -1
+        points[rows, second] *= np.where((rng.uniform(size=n) < 0.5) & (first != second), -1, 1)
+        tried = self.tempering.at(points)
+        accepted = self._accepted(tried, particles, 0.0, rng)
+        mirrored = 0.8 * tuning.mirrored + 0.2 * float(accepted.mean())
+        return particles.replaced(tried, accepted), replace(tuning, mirrored=mirrored)
+
+    def _leap(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
         step, noise = tuning.step, rng.standard_normal(particles.points.shape)
-        leaps = int(np.clip(np.rint(rng.uniform(0.6, 1.4) * np.pi / 2 / step), 1, _MAX_LEAPS))
+        number = _number_of_leaps(tuning, rng)
         tried, gradient = self.tempering.differentiate(particles.points, self.beta)
         momentum, shift = noise, np.zeros_like(noise)
-        for _ in range(leaps):
+        for _ in range(_LEAPS[number]):
             momentum = momentum + step / 2 * self.shape.force(gradient)
             shift = shift + step * momentum
             tried, gradient = self.tempering.differentiate(particles.points + self.shape.scaled(shift), self.beta)
             momentum = momentum + step / 2 * self.shape.force(gradient)
         kinetic = 0.5 * ((momentum**2).sum(axis=1) - (noise**2).sum(axis=1))
         accepted = self._accepted(tried, particles, kinetic, rng)
-        step = float(np.clip(step * np.exp(accepted.mean() - _LEAP_ACCEPTANCE), 1e-3, 1.5))
-        return particles.replaced(tried, accepted), replace(tuning, step=step), _distance(shift, accepted)
+        moved = particles.replaced(tried, accepted)
+        step = float(np.clip(step * np.exp(0.5 * (accepted.mean() - _LEAP_ACCEPTANCE)), 1e-4, 1.5))
+        gain = (1 - _correlation(particles, moved)) / (1 + _LEAPS[number])
+        before = tuning.gains[number]
+        gains = list(tuning.gains)
+        gains[number] = gain if np.isinf(before) else 0.8 * before + 0.2 * gain
+        return moved, replace(tuning, step=step, gains=tuple(gains))
 
     def _step(self, particles: Particles, column: int, rng: Generator) -> Particles:
         n = len(particles)
-        one, other = self.shape.others(column, rng), self.shape.others(column, rng)
+        one, other = self.shape.others(rng)[:, column], self.shape.others(rng)[:, column]
         sizes = rng.geometric(1 / (1 + one.std()), size=n) * rng.choice([-1.0, 1.0], size=n)
         points = particles.points.copy()
         points[:, column] += np.where((rng.uniform(size=n) < 0.5) & (one != other), one - other, sizes)
@@ -151,9 +203,16 @@ class Mutation:
             return (np.log(rng.uniform(size=len(there))) < there - here - loss) & (there > -np.inf)
 
 
-def _distance(shift: np.ndarray, accepted: np.ndarray) -> float:
-    """The mean squared distance travelled, in units of R."""
-    return float((accepted * (shift**2).sum(axis=1)).mean())
+def _number_of_leaps(tuning: Tuning, rng: Generator) -> int:
+    """The place in `_LEAPS` of the best number so far, or, one time in four, of any: those not tried come first."""
+    return int(rng.integers(len(_LEAPS))) if rng.uniform() < 0.25 else int(np.argmax(tuning.gains))
+
+
+def _correlation(one: Particles, other: Particles) -> float:
+    """The rank correlation of log r between two states of the chains; zero where it does not vary."""
+    if not (np.ptp(one.log_ratio) > 0 and np.ptp(other.log_ratio) > 0):
+        return 0.0
+    return float(np.corrcoef(rankdata(one.log_ratio), rankdata(other.log_ratio))[0, 1])
 
 
 def _scale_tril(points: np.ndarray) -> np.ndarray:
@@ -162,6 +221,6 @@ def _scale_tril(points: np.ndarray) -> np.ndarray:
     if not d:
         return np.zeros((0, 0))
     covariance = np.atleast_2d(np.cov(points.T))
-    diagonal = np.diag(np.maximum(np.diag(covariance), 1e-12))
+    diagonal = np.diag(np.maximum(np.diag(covariance), 1e-24))
     trust = n / (n + 2 * d)
     return safe_cholesky(trust * covariance + (1 - trust) * diagonal)

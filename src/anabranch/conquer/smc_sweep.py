@@ -1,7 +1,8 @@
 """One sweep of tempering, and the evidence of several.
 
 A sweep follows γ_β = s r^β (`smc_tempering`) over inverse temperatures 0 = β_0 < … < β_T = 1. At each of them the
-particles are weighted and resampled; with w_i = r(x_i)^(β_t − β_t−1)
+particles are weighted, and some of them, resampled, begin the chains whose states are the next particles (waste-free
+SMC; Dau and Chopin, 2022). With w_i = r(x_i)^(β_t − β_t−1) over the N particles at β_t−1
 
     Ẑ = Z_0 Π_t (1/N) Σ_i w_i
 
@@ -18,7 +19,9 @@ the scatter of their Ẑ corrects the variance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -29,26 +32,42 @@ from anabranch.conquer.smc_tempering import Particles
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import effective_sample_size, log_mean, systematic
 
-__all__ = ["Sweep", "SweepUnderWay", "next_temperature", "pooled", "resampled", "scatter"]
+__all__ = [
+    "Raised",
+    "Sweep",
+    "SweepUnderWay",
+    "ess_by_family",
+    "next_temperature",
+    "pooled",
+    "pooled_ess",
+    "resampled",
+    "scatter",
+]
 
-_STATED = 4.0
+_STATED = 2.0
 """Observations of the scatter between sweeps for which the variance by the genealogy counts."""
+_KEPT = 16
+"""States of each chain that are kept as draws."""
+_MAX_REFERENCE = 2_000
+"""Particles from which the scales of moves are computed."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep: the number of particles, its evidence and standard error, the particles, and their ESS."""
+    """A finished sweep: the number of chains, its evidence and standard error, draws, their ESS, and the draw from the
+    start from which each descends."""
 
     size: int
     log_evidence: float
     log_evidence_sd: float
     points: np.ndarray
     ess: float
+    founders: np.ndarray
 
     @classmethod
     def empty(cls, size: int, dim: int) -> Sweep:
         """A sweep without a particle of positive density: its evidence is zero, with a relative error of one."""
-        return cls(size, -np.inf, 1.0, np.zeros((0, dim)), 0.0)
+        return cls(size, -np.inf, 1.0, np.zeros((0, dim)), 0.0, np.zeros(0, int))
 
 
 @dataclass(frozen=True)
@@ -56,6 +75,7 @@ class SweepUnderWay:
     """A sweep at the inverse temperature β.
 
     Attributes:
+        chains: their number at each temperature.
         particles: draws from γ_β.
         founders: for each of them the draw from the start from which it descends.
         influence: of each such draw, I_e so far.
@@ -66,6 +86,7 @@ class SweepUnderWay:
         spent: evaluations so far.
     """
 
+    chains: int
     particles: Particles
     founders: np.ndarray
     influence: np.ndarray
@@ -75,19 +96,26 @@ class SweepUnderWay:
     climbed: tuple[float, ...] = ()
     spent: int = 0
 
-    def raised(self, beta: float, rng: Generator) -> SweepUnderWay | None:
-        """The sweep at a higher β, weighted and resampled; None where no particle has positive density there."""
-        n, log_weights = len(self.particles), (beta - self.beta) * self.particles.log_ratio
+    def raised(self, beta: float, rng: Generator) -> Raised | None:
+        """The sweep at a higher β, with the starts of its chains; None where no particle has positive density there."""
+        n, log_weights = len(self.particles), self.particles.log_weights(beta - self.beta)
         log_step = log_mean(log_weights)
         if log_step == -np.inf:
             return None
         influence = self.influence.copy()
         np.add.at(influence, self.founders, (np.exp(log_weights - log_step) - 1) / n)
-        chosen = resampled(log_weights, n, rng)
-        return replace(
-            self, particles=self.particles.take(chosen), founders=self.founders[chosen], influence=influence, beta=beta,
+        starts = resampled(log_weights, self.chains, rng)
+        chosen = resampled(log_weights, max(self.chains, min(n, _MAX_REFERENCE)), rng)
+        sweep = replace(
+            self, particles=self.particles.take(starts), founders=self.founders[starts], influence=influence, beta=beta,
             log_evidence=self.log_evidence + log_step, climbed=(*self.climbed, beta),
         )  # fmt: skip
+        return Raised(sweep, self.particles.points[chosen], self.founders[chosen])
+
+    def moved(self, states: Particles) -> SweepUnderWay:
+        """The sweep with all states of its chains as particles."""
+        repeats = len(states) // len(self.particles)
+        return replace(self, particles=states, founders=np.tile(self.founders, repeats))
 
     @property
     def variance(self) -> float:
@@ -95,10 +123,13 @@ class SweepUnderWay:
         return self.start_variance + float((self.influence**2).sum())
 
     def finished(self) -> Sweep:
-        """The result at β = 1."""
-        n, points = len(self.particles), self.particles.points
-        ess = _ess_by_family(points, self.founders)
-        return Sweep(n, float(self.log_evidence), max(np.sqrt(self.variance), 1 / n), points, ess)
+        """The result at β = 1, with a few states of each chain."""
+        length = len(self.particles) // self.chains
+        kept = np.unique(np.ceil(np.linspace(0, length, _KEPT + 1)).astype(int)[1:] - 1)
+        rows = (kept[:, None] * self.chains + np.arange(self.chains)).ravel()
+        points, founders = self.particles.points[rows], self.founders[rows]
+        sd = max(np.sqrt(self.variance), 1 / len(self.particles))
+        return Sweep(self.chains, float(self.log_evidence), sd, points, ess_by_family(points, founders), founders)
 
     def estimate(self, target: Target) -> Estimate:
         """The estimate before the end: importance weights r^(1 − β) of the particles, in one step."""
@@ -112,6 +143,14 @@ class SweepUnderWay:
             log_weight_mean=by_weight.log_weight_mean + self.log_evidence,
             log_weight_max=by_weight.log_weight_max + self.log_evidence,
         )
+
+
+class Raised(NamedTuple):
+    """A sweep at the starts of its chains, and a resampled population with its founders, for the scales of moves."""
+
+    sweep: SweepUnderWay
+    reference: np.ndarray
+    founders: np.ndarray
 
 
 def resampled(log_weights: np.ndarray, n: int, rng: Generator) -> np.ndarray:
@@ -138,15 +177,16 @@ def _conditional_share(log_weights: np.ndarray) -> float:
     return effective_sample_size(log_weights) / len(log_weights)
 
 
-def _ess_by_family(points: np.ndarray, founders: np.ndarray) -> float:
+def ess_by_family(points: np.ndarray, founders: np.ndarray) -> float:
     """The effective sample size of equally weighted draws of which those with the same founder are dependent.
 
     With S_e the sum over a family of deviations from the mean, the mean has the variance Σ S_e² / n².
     """
     n = len(points)
     deviations = points - points.mean(axis=0)
-    sums = np.zeros((int(founders.max()) + 1, points.shape[1]))
-    np.add.at(sums, founders, deviations)
+    families, numbers = np.unique(founders, return_inverse=True)
+    sums = np.zeros((len(families), points.shape[1]))
+    np.add.at(sums, numbers, deviations)
     total, of_families = (deviations**2).sum(axis=0), (sums**2).sum(axis=0)
     return float(n * np.min(total / np.maximum(of_families, total), where=total > 0, initial=1.0))
 
@@ -166,7 +206,7 @@ def pooled(sweeps: tuple[Sweep, ...], target: Target, remarks: list[str]) -> Est
     correction = (_STATED + observed * scatter(sweeps)) / (_STATED + observed)
     sd = float(np.sqrt(_stated_variance(sweeps) / sum(sweep.size for sweep in sweeps) * correction))
     return Estimate.from_draws(
-        points, logs, log_evidence, sd, target.evaluations, "SMC", ess=_ess(sweeps), remarks=remarks
+        points, logs, log_evidence, sd, target.evaluations, "SMC", ess=pooled_ess(sweeps), remarks=remarks
     )
 
 
@@ -195,7 +235,8 @@ def scatter(sweeps: tuple[Sweep, ...]) -> float:
     return float((sizes * deviations**2).sum() / _stated_variance(sweeps) / (len(sweeps) - 1))
 
 
-def _ess(sweeps: tuple[Sweep, ...]) -> float:
+def pooled_ess(sweeps: Sequence[Sweep]) -> float:
+    """The effective sample size of the particles of several sweeps, weighted by their evidence."""
     found = [sweep for sweep in sweeps if sweep.ess > 0]
     logs = np.array([np.log(sweep.size) + sweep.log_evidence for sweep in found])
     shares = np.exp(logs - logsumexp(logs))

@@ -8,6 +8,7 @@ The first needs the prior probability of the path; the second serves where guard
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,19 @@ class Particles:
     def log_density(self, beta: float) -> np.ndarray:
         """log γ_β; at β = 0 also at points of zero likelihood."""
         return self.log_start + beta * self.log_ratio if beta > 0 else self.log_start
+
+    def log_weights(self, step: float) -> np.ndarray:
+        """log r^step, the weights of a step to a higher β; all the same without a step."""
+        return step * self.log_ratio if step > 0 else np.zeros(len(self))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Particles]) -> Particles:
+        """The particles of several populations, one after the other."""
+        return cls(
+            np.concatenate([part.points for part in parts]),
+            np.concatenate([part.log_start for part in parts]),
+            np.concatenate([part.log_ratio for part in parts]),
+        )
 
     def take(self, index: np.ndarray) -> Particles:
         return Particles(self.points[index], self.log_start[index], self.log_ratio[index])

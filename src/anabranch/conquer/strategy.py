@@ -1,7 +1,5 @@
 """The protocol of a local strategy, which runs inference on one path (paper, section 4.2)."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from numpy.random import Generator, default_rng

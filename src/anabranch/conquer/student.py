@@ -58,20 +58,17 @@ class StudentMixture:
 
     def log_parts(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """log(share · density) of each component at each point, and the squared distances q: both (n, m)."""
-        d = self.dim
         distances = np.empty((len(points), len(self)))
-        logs = np.empty_like(distances)
+        for j, (mean, inverse) in enumerate(zip(self.means, np.linalg.inv(self.scale_trils), strict=True)):
+            standard = (points - mean) @ inverse.T
+            distances[:, j] = np.einsum("nd,nd->n", standard, standard)
+        d, finite, df = self.dim, np.isfinite(self.df), np.where(np.isfinite(self.df), self.df, 1.0)
+        tails = gammaln((df + d) / 2) - gammaln(df / 2) - 0.5 * d * np.log(df * np.pi)
+        constants = np.where(finite, tails, -0.5 * d * np.log(2 * np.pi))
         with np.errstate(divide="ignore"):
-            shares = np.log(self.shares)
-        for j, (mean, scale_tril, df) in enumerate(zip(self.means, self.scale_trils, self.df, strict=True)):
-            standard = (points - mean) @ np.linalg.inv(scale_tril).T
-            distances[:, j] = q = np.einsum("nd,nd->n", standard, standard)
-            if np.isfinite(df):
-                constant = gammaln((df + d) / 2) - gammaln(df / 2) - 0.5 * d * np.log(df * np.pi)
-                logs[:, j] = constant - 0.5 * (df + d) * np.log1p(q / df)
-            else:
-                logs[:, j] = -0.5 * (q + d * np.log(2 * np.pi))
-            logs[:, j] += shares[j] - np.log(np.diag(scale_tril)).sum()
+            constants = constants + np.log(self.shares)
+        constants -= np.log(np.einsum("mdd->md", self.scale_trils)).sum(axis=1)
+        logs = constants + np.where(finite, -0.5 * (df + d) * np.log1p(distances / df), -0.5 * distances)
         return logs, distances
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
@@ -79,11 +76,12 @@ class StudentMixture:
         return _log_sum(self.log_parts(points)[0])[:, 0]
 
     def refitted(self, points: np.ndarray, weights: np.ndarray, min_share: float = 1e-3) -> StudentMixture:
-        """One step of expectation maximisation on weighted points; components below `min_share` are dropped."""
+        """One step of expectation maximisation on weighted points; components far below an even share, and below
+        `min_share`, are dropped."""
         logs, distances = self.log_parts(points)
         responsibilities = np.exp(logs - _log_sum(logs)) * (weights / weights.sum())[:, None]
         total = responsibilities.sum(axis=0)
-        alive = np.flatnonzero(total > min_share)
+        alive = np.flatnonzero(total > min(min_share, 0.1 / len(self)))
         means, scale_trils = [], []
         for j in alive:
             df, responsibility = self.df[j], responsibilities[:, j]

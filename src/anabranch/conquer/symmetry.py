@@ -6,11 +6,8 @@ ordering is enough:
 
     Z_k = K! ∫ γ_k(x) 1[x_1 < x_2 < ... < x_K] dx,
 
-where x_i is one coordinate of block i, the key. The labels of the draws are then permuted at random (`unfold`), which
-makes them draws from the posterior.
+where x_i is one coordinate of block i, the key. The labels of the draws are then permuted at random (`unfold`).
 """
-
-from __future__ import annotations
 
 import itertools
 import re
@@ -18,8 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Self
 
 import numpy as np
+from numpy.random import Generator
 from numpyro.distributions import biject_to, constraints
 from scipy.special import gammaln
 
@@ -65,7 +64,7 @@ class Exchangeable:
         family, column = self.key
         return self.families[family].columns[:, column]
 
-    def with_best_key(self, points: np.ndarray, widths: np.ndarray) -> Exchangeable:
+    def with_best_key(self, points: np.ndarray, widths: np.ndarray) -> Self:
         """Ordered by the coordinate that separates the blocks best, at modes with these widths (both (m, d)).
 
         An order by a coordinate that does not separate them would cut every mode in the middle.
@@ -104,7 +103,7 @@ def fold(points: np.ndarray, symmetries: Sequence[Exchangeable]) -> np.ndarray:
     return reduce(lambda x, each: each.permuted(x, np.argsort(x[:, each.keys], axis=1)), symmetries, points)
 
 
-def unfold(points: np.ndarray, symmetries: Sequence[Exchangeable], rng: np.random.Generator) -> np.ndarray:
+def unfold(points: np.ndarray, symmetries: Sequence[Exchangeable], rng: Generator) -> np.ndarray:
     """The points with their blocks in random order."""
     for each in symmetries:
         points = each.permuted(points, np.argsort(rng.random((len(points), each.size)), axis=1))
@@ -173,9 +172,7 @@ def _sets(families: Sequence[Family]) -> Iterator[tuple[Family, ...]]:
     return itertools.islice(every, _MAX_SETS)
 
 
-def are_symmetries(
-    target: Target, symmetries: Sequence[Exchangeable], points: np.ndarray, rng: np.random.Generator
-) -> bool:
+def are_symmetries(target: Target, symmetries: Sequence[Exchangeable], points: np.ndarray, rng: Generator) -> bool:
     """Whether the blocks are exchangeable at these points."""
     return _same(target.evaluate(points), target.evaluate(unfold(points, symmetries, rng)))
 
@@ -197,10 +194,8 @@ def _same(one: Evaluation, other: Evaluation) -> bool:
     if not (one.inside == other.inside).all():
         return False
     kept = one.inside
-    pairs = (
-        (one.log_likelihood, other.log_likelihood),
-        (one.log_prior - one.log_jacobian, other.log_prior - other.log_jacobian),
-    )
+    one_pair, other_pair = ((each.log_likelihood, each.log_prior - each.log_jacobian) for each in (one, other))
+    pairs = zip(one_pair, other_pair, strict=True)
     return all(np.allclose(a[kept], b[kept], rtol=1e-9, atol=1e-7) for a, b in pairs)
 
 

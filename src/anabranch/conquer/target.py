@@ -49,11 +49,13 @@ class Target(ABC):
         discrete: which of them are discrete.
         cost: evaluations that one point takes.
         account: the evaluations so far, which a density and the one behind it share.
+        climbable: whether its gradient can be followed, None before that was looked into: without jumps (`jumps`).
     """
 
     def __init__(self, path: Path, columns: np.ndarray, cost: int, account: Account) -> None:
         self.path, self.columns, self.cost, self.account = path, columns, cost, account
         self.dim, self.discrete = len(columns), path.discrete[columns]
+        self.climbable: bool | None = None
 
     @property
     def is_marginal(self) -> bool:
@@ -88,6 +90,16 @@ class Target(ABC):
     def allow(self, evaluations: float) -> None:
         """Let the visit that begins now take at most so many evaluations."""
         self.account.allowed = self.account.evaluations + evaluations
+
+    @contextmanager
+    def bounded(self, evaluations: float) -> Iterator[None]:
+        """Within the block, at most so many evaluations, and no more than the visit may take."""
+        allowed = self.account.allowed
+        self.account.allowed = min(allowed, self.account.evaluations + evaluations)
+        try:
+            yield
+        finally:
+            self.account.allowed = allowed
 
     def charge(self, evaluations: int) -> None:
         """Count evaluations that were made elsewhere, by a sampler compiled together with the density."""

@@ -18,8 +18,6 @@ Steps are Adam's, m ← m + R a and R ← R exp(A), so they do not depend on the
 The evidence is the mean of importance weights γ_k/q of draws from the guide, with tails added (paper, section 4.2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

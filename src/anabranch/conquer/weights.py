@@ -1,7 +1,5 @@
 """Importance weights: their mean, its error, diagnostics (effective sample size, Pareto k), and resampling."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
@@ -40,9 +38,7 @@ def extrapolated_log_mean(log_weights: np.ndarray) -> float:
 def relative_sd(log_weights: np.ndarray) -> float:
     """The standard deviation of one weight, relative to the mean weight: σ_k / Z_k in the paper's appendix F."""
     centre = log_mean(log_weights)
-    if not np.isfinite(centre):
-        return np.inf
-    return float(np.exp(log_weights - centre).std())
+    return float(np.exp(log_weights - centre).std()) if np.isfinite(centre) else np.inf
 
 
 def effective_sample_size(log_weights: np.ndarray) -> float:

@@ -40,18 +40,16 @@ Seeds
 
 from anabranch.divide import site_transforms
 from anabranch.divide.batch import Batch, Constraints, stable_hash
-from anabranch.divide.compiled import in_blocks
+from anabranch.divide.compiled import in_blocks, log_density_function
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
 from anabranch.divide.dispatch import Jitted, is_compiling
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
-from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
-from anabranch.divide.jax_density import log_density_function
-from anabranch.divide.named_values import NamedValues
 from anabranch.divide.numpy_backend import evaluate_jaxpr
 from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes

@@ -24,7 +24,6 @@ from anabranch.limits import checkpoint
 
 __all__ = ["Batch", "ConstraintKey", "Constraints", "SiteProposal", "stable_hash"]
 
-
 ConstraintKey = str | tuple[str, tuple[int, ...]]
 SiteProposal = Callable[[Site, list[np.ndarray], np.ndarray], tuple[np.ndarray | None, np.ndarray]]
 """From a site, its parameters and the numbers of executions: their values of the site, and which of them have one."""
@@ -39,8 +38,7 @@ class Constraints:
     the value of a continuous site in its unconstrained coordinates. With `redraw_outside`, a value that does not fit
     where an execution leads (another shape, outside the support) is drawn instead.
 
-    `proposals[key]`, by name and shape, is asked for values where executions come to the site, whose parameters it is
-    told.
+    `proposals[key]`, by name and shape, is asked for values where executions come to the site, given its parameters.
     """
 
     values: Mapping[Any, np.ndarray] = field(default_factory=dict)

@@ -10,32 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from anabranch import errors
 from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted
-from anabranch.divide.evaluation import Evaluation
-from anabranch.divide.graph import Equation
-from anabranch.divide.named_values import NamedValues
+from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
 from anabranch.divide.recording import Recording
 from anabranch.limits import checkpoint
 
-__all__ = ["Compiled", "in_blocks"]
+if TYPE_CHECKING:
+    from anabranch.divide.path import Path
+
+__all__ = ["Compiled", "in_blocks", "log_density_function"]
 
 MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
-
-
 SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
 """Smaller blocks for callers with few points, and the numbers computed for padding before one is compiled."""
-
-
 GRADIENT_BLOCK = 64
 """Points per call of the function with the gradient, at most: searches for modes come in dozens."""
 
@@ -103,10 +101,7 @@ class Compiled:
 
     @cached_property
     def _function(self) -> Jitted:
-        def at_point(point: Any) -> tuple[Any, ...]:
-            return _chosen([density.traced(point) for density in self.densities], jnp)
-
-        return Jitted(jax.vmap(at_point))
+        return Jitted(jax.vmap(lambda point: _chosen([density.traced(point) for density in self.densities], jnp)))
 
     @cached_property
     def _gradient(self) -> Jitted:
@@ -157,11 +152,11 @@ def _column(holds: Any, like: Any) -> Any:
 
 def numbers_per_point(densities: Sequence[Density]) -> int:
     """How many numbers the steps of these densities compute for one point."""
-    return sum(_numbers(step, density) for density in densities for step in density.evaluator.steps)
-
-
-def _numbers(step: Equation, density: Density) -> int:
-    return sum(density.graph.types[node].size for node in step.outputs) + _numbers_inside(step.params)
+    return sum(
+        sum(density.graph.types[node].size for node in step.outputs) + _numbers_inside(step.params)
+        for density in densities
+        for step in density.evaluator.steps
+    )
 
 
 def _numbers_inside(params: Mapping[str, Any]) -> int:
@@ -172,3 +167,49 @@ def _numbers_inside(params: Mapping[str, Any]) -> int:
             avals: list[Any] = [variable.aval for variable in equation.outvars]
             once += sum(aval.size for aval in avals) + _numbers_inside(equation.params)
     return once * repetitions(params)
+
+
+def log_density_function(path: Path) -> Callable[[jax.Array], jax.Array]:
+    """log γ_k at one point: minus infinity outside the path and where the density is no number.
+
+    The function can be differentiated once, and mapped over points with `jax.vmap`. Its gradient is zero wherever it
+    would not be finite, and outside the path. To be called in double precision, as under `jax.enable_x64`. It stands
+    for the decision sequences that the path has now; one that is found later needs another call.
+    """
+    backend = path._backend
+    if not isinstance(backend, Compiled):
+        raise errors.NoGradient(
+            f"the path ({path.description}) is run by the interpreter, which JAX cannot compile",
+            where=path.last_question,
+            remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
+        )
+    densities = backend.densities
+
+    @jax.custom_vjp
+    def log_density(point: jax.Array) -> jax.Array:
+        value = -jnp.inf * jnp.ones(())
+        for density in densities:
+            total, inside = _total(density, point)
+            value = jnp.where(inside, total, value)
+        return value
+
+    # Each sequence is differentiated by itself, and the one that holds is chosen afterwards: the derivative of a choice
+    # would take in what the others compute where they do not hold, which may be NaN.
+    def forward(point: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value, gradient = -jnp.inf * jnp.ones(()), jnp.zeros_like(point)
+        for density in densities:
+            of_density = jax.value_and_grad(lambda x, density=density: _total(density, x), has_aux=True)
+            (total, inside), slope = of_density(point)
+            value = jnp.where(inside, total, value)
+            gradient = jnp.where(inside & jnp.isfinite(slope), slope, gradient)
+        return value, gradient
+
+    log_density.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    return log_density
+
+
+def _total(density: Density, point: jax.Array) -> tuple[Any, Any]:
+    """The log density of one decision sequence, and whether it is one: the guards hold and it is a number."""
+    log_prior, log_likelihood, _, holds = density.traced(point)
+    total = log_prior + log_likelihood
+    return total, holds & (total < jnp.inf)

@@ -5,10 +5,7 @@ sites that no decision fixed. The graph of the recording is extended by the tran
 transforms; the density is then a sum of terms (`terms.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,16 +22,7 @@ from anabranch.divide.recording import Recording, Site
 from anabranch.divide.terms import ByJax, ByNumPy, Evaluator, Term, Terms
 from anabranch.limits import checkpoint
 
-__all__ = ["Coordinates", "Density", "lanes_of_values"]
-
-
-@dataclass(frozen=True, eq=False)
-class Coordinates:
-    """Where a site is in the row of a point."""
-
-    site: Site
-    columns: slice
-    node: Node
+__all__ = ["Density", "lanes_of_values"]
 
 
 def lanes_of_values(recording: Recording, row: Any) -> Lanes:
@@ -59,16 +47,13 @@ class Density:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.graph, self.terms = recording, recording.trace.graph, recording.once(Terms)
-        self.coordinates: list[Coordinates] = []
+        self.coordinates: dict[Site, Node] = {}
+        """The inputs of the graph that are the unconstrained coordinates of the free sites."""
         # Where the inputs of the graph come from: a site's value follows from its coordinates, or is fixed.
         self.sources: dict[Node, Step] = {}
         with recording.trace.current():
             self.jacobian = list(self._add_coordinates())
         self.prior, self.likelihood, self.guards = self.terms.prior, self.terms.likelihood, self.terms.guards
-
-    @property
-    def dim(self) -> int:
-        return self.coordinates[-1].columns.stop if self.coordinates else 0
 
     def _add_coordinates(self) -> Iterator[Term]:
         """Record the way from a point to the values of the sites; the terms of its log Jacobian come out."""
@@ -80,7 +65,7 @@ class Density:
                 self.sources[node] = alias(node, site.fixed)
                 continue
             point = self.recording.trace.input(site.unconstrained_shape, np.float64)
-            self.coordinates.append(Coordinates(site, slice(self.dim, self.dim + point.size), point.node))
+            self.coordinates[site] = point.node
             self.terms.coordinates[point.node] = site
             if site.discrete:
                 value = jnp.round(point).astype(np.int64)
@@ -91,17 +76,15 @@ class Density:
                 yield Term("jacobian", site.name, log_jacobian, self.terms, site.index + 1)
             self.sources[node] = alias(node, as_input(value))
 
-    # Evaluation -------------------------------------------------------------------------------------------------
-
     def _evaluator(self, terms: Iterable[Term], nodes: Iterable[Any] = ()) -> Evaluator:
         """For a point: the inputs are its coordinates."""
-        return Evaluator(self.graph, terms, (c.node for c in self.coordinates), self.sources, nodes)
+        return Evaluator(self.graph, terms, self.coordinates.values(), self.sources, nodes)
 
     @cached_property
     def _whole(self) -> np.ndarray:
         """The columns of discrete sites, in which only whole numbers are points of the path."""
-        columns = [np.arange(c.columns.start, c.columns.stop) for c in self.coordinates if c.site.discrete]
-        return np.concatenate(columns) if columns else np.zeros(0, int)
+        columns = self.recording.columns
+        return np.concatenate([np.zeros(0, int), *(np.r_[columns[s.name]] for s in self.coordinates if s.discrete)])
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -126,16 +109,18 @@ class Density:
 
     def _lanes(self, point: Any) -> Lanes:
         lanes = Lanes()
-        for c in self.coordinates:
-            if c.site.unconstrained_shape == ():
-                lanes.packed[c.node] = (point, c.columns.start)
+        for site, node in self.coordinates.items():
+            columns = self.recording.columns[site.name]
+            if site.unconstrained_shape == ():
+                lanes.packed[node] = (point, columns.start)
             else:
-                lanes.values[c.node] = point[c.columns].reshape(c.site.unconstrained_shape)
+                lanes.values[node] = point[columns].reshape(site.unconstrained_shape)
         return lanes
 
     def _env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
         return {
-            c.node: points[:, c.columns].reshape(len(points), *c.site.unconstrained_shape) for c in self.coordinates
+            node: points[:, self.recording.columns[site.name]].reshape(len(points), *site.unconstrained_shape)
+            for site, node in self.coordinates.items()
         }
 
     def traced_parts(self, point: Any) -> tuple[Any, Any, Any, Any]:
@@ -143,7 +128,7 @@ class Density:
 
         A site that is fixed or discrete has a log Jacobian of zero.
         """
-        nodes = [c.site.outputs[0] for c in self.coordinates]
+        nodes = [site.outputs[0] for site in self.coordinates]
         computed = self._evaluator([*self.prior, *self.jacobian, *self.likelihood], nodes).by_jax(self._lanes(point))
         values = [jnp.reshape(computed.lanes[node], -1) for node in nodes]
         jacobians = {term.name: term.value for term in self.jacobian}
@@ -156,17 +141,12 @@ class Density:
 
     def traced_point(self, values: Any) -> Any:
         """By JAX, the point at which the free sites have these values, given in a row."""
-        known = [site.outputs[0] for site in self.recording.sites]
-        computed = Evaluator(self.graph, (), known, nodes=self._inverses).by_jax(
-            lanes_of_values(self.recording, values)
-        )
+        have = [site.outputs[0] for site in self.recording.sites]
+        computed = Evaluator(self.graph, (), have, nodes=self._inverses).by_jax(lanes_of_values(self.recording, values))
         return jnp.concatenate([jnp.zeros(0), *(jnp.reshape(computed.lanes[node], -1) for node in self._inverses)])
 
-    # Between points and named values ----------------------------------------------------------------------------
-
     def named(self, points: np.ndarray, traced: Any) -> tuple[dict[str, np.ndarray], Any, Any]:
-        """Every site by name, fixed ones included; the traced values in a pytree; and which of them have an axis for
-        the points."""
+        """Every site by name, also fixed ones; the traced values in a pytree; and which have an axis for the points."""
         leaves, tree = tree_flatten(traced, is_leaf=lambda x: isinstance(x, PathTracer))
         sites = [site.value.node for site in self.recording.sites]
         env = self._env(points)
@@ -198,10 +178,10 @@ class Density:
         """For each site of the path the node that computes its coordinates from its value."""
         nodes = []
         with self.recording.trace.current():
-            for c in self.coordinates:
+            for site in self.coordinates:
                 # Its node, even where a guard on a discrete site has made the value known.
-                node = c.site.value.node
-                if not c.site.discrete:
-                    node = as_input(biject_to(c.site.distribution.support).inv(c.site.value))
+                node = site.value.node
+                if not site.discrete:
+                    node = as_input(biject_to(site.distribution.support).inv(site.value))
                 nodes.append(node)
         return nodes

@@ -15,8 +15,6 @@ generations away; reals are moved in unconstrained coordinates.
 Each sends its proposals through the tree in one batch: where all is known, no Python runs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpyro.distributions as dist
+from numpy.random import Generator
 
 from anabranch.divide.batch import Constraints
 from anabranch.divide.distributions import base_support
@@ -58,22 +57,8 @@ class Proposals:
     counts: dict[Any, int] = field(default_factory=dict)
 
 
-def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.Generator) -> Proposals:
-    """One proposal from each point of a path: one of the sites that decisions depend on is changed at random.
-
-    Example:
-        >>> import anabranch as ab, numpy as np, numpyro.distributions as dist
-        >>> def count():
-        ...     for k in range(ab.sample("n", dist.Poisson(90.0))):
-        ...         ab.sample(f"x{k}", dist.Normal(0.0, 1.0))
-        >>> division = ab.find_paths(count, executions=5)
-        >>> smallest = min(division.paths, key=lambda path: path.dim)
-        >>> proposals = propose(division, smallest, smallest.prior(20).points, np.random.default_rng(0))
-        >>> sum(proposals.counts.values())
-        20
-        >>> min(executions.path.dim for executions in proposals.arrivals) < smallest.dim
-        True
-    """
+def propose(division: Division, path: Path, points: np.ndarray, rng: Generator) -> Proposals:
+    """One proposal from each point of a path: one of the sites that decisions depend on is changed at random."""
     groups = _deciding(path)
     if not len(points) or not groups:
         return Proposals()
@@ -90,9 +75,7 @@ def propose(division: Division, path: Path, points: np.ndarray, rng: np.random.G
     return _send(division, draft, rng)
 
 
-def neighbours(
-    division: Division, path: Path, points: np.ndarray, rng: np.random.Generator, max_changes: int = 200
-) -> Proposals:
+def neighbours(division: Division, path: Path, points: np.ndarray, rng: Generator, max_changes: int = 200) -> Proposals:
     """Every value near that of each fixed site, one at a time: the paths around this one.
 
     Each is tried twice: alone, and as if the values were labels in the order of their first appearance, as of the
@@ -135,9 +118,6 @@ def known_points(executions: Executions) -> np.ndarray:
     return points[np.isfinite(points).all(axis=1)]
 
 
-# Which sites ----------------------------------------------------------------------------------------------------------
-
-
 def _fixed(path: Path) -> list[Site]:
     return [site for site in path.recording.sites if site.fixed is not None]
 
@@ -155,9 +135,6 @@ def _guarding(recording: Recording) -> set[int]:
     return {step.index for step in steps if isinstance(step, Site)}
 
 
-# What is sent ---------------------------------------------------------------------------------------------------------
-
-
 class _Draft:
     """The values of proposals, one row each, while they are changed."""
 
@@ -171,36 +148,30 @@ class _Draft:
         """A view of a site's values with one column for each entry."""
         return self.values[site.name].reshape(self.size, -1)
 
-    def leave_to_prior(self, site: Site, rows: np.ndarray) -> None:
-        self.present.setdefault(site.name, np.ones(self.size, bool))[rows] = False
-
     def move(self, site: Site, rows: np.ndarray, steps: np.ndarray) -> None:
         shape = (self.size, *site.unconstrained_shape)
         self.steps.setdefault(site.name, np.zeros(shape))[rows] = steps.reshape(-1, *shape[1:])
 
 
-def _some_values(path: Path, points: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _some_values(path: Path, points: np.ndarray, n: int, rng: Generator) -> dict[str, np.ndarray]:
     """Values at n points chosen at random, repeated if there are fewer; of the fixed sites alone if there are none."""
     if not len(points):
-        return {site.name: np.stack([site.fixed] * n) for site in _fixed(path) if site.fixed is not None}
+        return {name: np.stack([value] * n) for name, value in path.recording.fixed.items()}
     values = path.values(points[rng.permutation(len(points))[:n]])
     row = np.resize(np.arange(min(n, len(points))), n)
     return {name: value[row] for name, value in values.items()}
 
 
-def _send(division: Division, draft: _Draft, rng: np.random.Generator) -> Proposals:
+def _send(division: Division, draft: _Draft, rng: Generator) -> Proposals:
     constraints = Constraints(draft.values, draft.present, draft.steps, redraw_outside=True)
     arrivals = division.send(constraints, draft.size, seed=int(rng.integers(2**62)))
     return Proposals(arrivals, counts_of(arrivals))
 
 
-# Moves ----------------------------------------------------------------------------------------------------------------
-
-
-def _change(draft: _Draft, site: Site, rows: np.ndarray, spread: np.ndarray, rng: np.random.Generator) -> None:
+def _change(draft: _Draft, site: Site, rows: np.ndarray, spread: np.ndarray, rng: Generator) -> None:
     """Propose another value of a site in some of the rows."""
     from_prior = rng.random(len(rows)) < FROM_PRIOR
-    draft.leave_to_prior(site, rows[from_prior])
+    draft.present.setdefault(site.name, np.ones(draft.size, bool))[rows[from_prior]] = False
     rows = rows[~from_prior]
     if site.discrete:
         _move_whole(draft.flat(site), rows, _bounds(site), rng)
@@ -215,16 +186,14 @@ def _std(path: Path, site: Site, points: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
 
 
-def _real_steps(n: int, spread: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _real_steps(n: int, spread: np.ndarray, rng: Generator) -> np.ndarray:
     """Normal steps of one or all coordinates of a site, with scales around their standard deviation or around one."""
     scale = 10.0 ** rng.uniform(-2, 1, (n, 1)) * np.where(rng.random((n, 1)) < 0.5, spread, 1.0)
     one = np.arange(len(spread)) == rng.integers(max(len(spread), 1), size=(n, 1))
     return scale * rng.standard_normal((n, len(spread))) * (one | (rng.random((n, 1)) < 0.5))
 
 
-def _move_whole(
-    values: np.ndarray, rows: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
-) -> None:
+def _move_whole(values: np.ndarray, rows: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], rng: Generator) -> None:
     """Change one entry of a discrete site in each row: to any value where they are few, else nearby or by a factor."""
     if not values.shape[1]:
         return
@@ -238,19 +207,19 @@ def _move_whole(
     values[rows, entry] = new
 
 
-def _stepped(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _stepped(old: np.ndarray, rng: Generator) -> np.ndarray:
     """A geometric step, mostly of one or a few, at times of a hundred."""
     return old + rng.choice([-1, 1], len(old)) * rng.geometric(10.0 ** rng.uniform(-2, 0, len(old)))
 
 
-def _scaled(old: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _scaled(old: np.ndarray, rng: Generator) -> np.ndarray:
     """Halved, doubled, or multiplied by a factor of at most two: more sites cost more to run."""
     half_or_twice = rng.choice([0.5, 2.0], len(old))
     factor = np.exp(rng.uniform(np.log(1 / 20), np.log(2), len(old)))
     return np.round(old * np.where(rng.random(len(old)) < 0.5, half_or_twice, factor))
 
 
-def _any_other(old: np.ndarray, low: np.ndarray, high: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _any_other(old: np.ndarray, low: np.ndarray, high: np.ndarray, rng: Generator) -> np.ndarray:
     """Each of the other values of a finite support with the same probability."""
     shift = np.ceil(rng.random(len(old)) * (high - low))
     return low + (old - low + shift) % (high - low + 1)

@@ -8,11 +8,9 @@ is not known, so none run at the same time. Compiling, which takes most of a col
 but would each import, record and compile everything again.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
@@ -35,11 +33,9 @@ _MAX_SECONDS_LATE = 1.0
 """Seconds by which the expected end of a compilation may exceed the time limit."""
 
 
-@contextmanager
-def one_call() -> Iterator[None]:
+def one_call() -> AbstractContextManager[None]:
     """Within this, no other thread runs compiled code. Every computation with jax is done inside."""
-    with holding(_RUNNING):
-        yield
+    return holding(_RUNNING)
 
 
 def is_compiling(thread: int) -> bool:
@@ -75,14 +71,7 @@ def _check_time_to_compile(equations: int) -> None:
 
 
 class Jitted:
-    """A function of arrays under `jax.jit`, compiled in double precision once for each combination of their shapes.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> square = Jitted(lambda x: (jnp.sum(x**2),))
-        >>> [float(part) for part in square(np.arange(4.0))]
-        [14.0]
-    """
+    """A function of arrays under `jax.jit`, compiled in double precision once for each combination of their shapes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = jax.jit(function)

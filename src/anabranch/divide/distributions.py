@@ -1,7 +1,5 @@
 """NumPyro distributions: log densities, supports, the parameters that they may have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,23 +13,10 @@ from anabranch.divide.internals import PathTracer, as_input, is_key
 from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, log_prob_of, mask_of
 
 __all__ = [
-    "base_support",
-    "check_mask",
-    "check_parameters",
-    "coordinates",
-    "elementwise_log_prob",
-    "is_finite",
-    "is_taken_out",
-    "log_jacobian",
-    "offender",
-    "placed",
-    "private_copy",
-    "show_value",
-    "summed",
-    "support_holds",
-    "support_text",
-    "unwrapped",
-]
+    "base_support", "check_mask", "check_parameters", "coordinates", "elementwise_log_prob", "is_finite",
+    "is_taken_out", "log_jacobian", "offender", "placed", "private_copy", "show_value", "summed", "support_holds",
+    "support_text", "unwrapped",
+]  # fmt: skip
 
 _WRAPPERS = dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent
 """What changes the shape or the mask of a distribution, and not what its numbers are."""

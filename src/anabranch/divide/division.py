@@ -18,7 +18,7 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.executions import Executions
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Decision, Program, Recording, copied
+from anabranch.divide.recording import Decision, Program, copied, mapped
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
@@ -97,7 +97,7 @@ def divide(
         )
     max_sites, choice = settings.whole(1)("max_sites", max_sites), settings.site_choice()("split", split)
     # Copies of the data: the user may go on to change it.
-    return Division(Program(program, copied(args), copied(kwargs), choice, max_sites))
+    return Division(Program(program, mapped(args, copied), mapped(kwargs, copied), choice, max_sites))
 
 
 def _check_outside() -> None:
@@ -121,8 +121,6 @@ class Division:
         >>> division = ab.find_paths(programs.branching, 2.0)
         >>> len(division), division.prior_mass_found
         (2, 1.0)
-        >>> [path.dim for path in division]
-        [3, 2]
     """
 
     def __init__(self, program: Program) -> None:
@@ -139,21 +137,19 @@ class Division:
 
     def _rewrite(self, last: Decision | None) -> None:
         """Rewrite a program with too many decision sequences: with selects if it can be, else for the interpreter."""
-        program, where = self.program, "?" if last is None else last.where
+        program, at = self.program, "?" if last is None else last.where
         if self._may_select:
             self._may_select = False
             function = selecting(program.function)
             if function is None:
                 return
-            logger.info(
-                "%s: branches on random reals that only assign, as at %s, are run as selects", program.name, where
-            )
+            logger.info("%s: branches on random reals that only assign, as at %s, are run as selects", program.name, at)
             self._start(replace(program, function=function, selecting=True))
         else:
             asked, line = ("", "") if last is None else last.source
             self._start(replace(program, interpreted=True))
             self._tree.departure = Departure(
-                where,
+                at,
                 f"branches on a random real, which gives more than {INTERPRET_ABOVE} decision sequences with the same "
                 "sites",
                 remedy_of_branch(asked, line),
@@ -214,22 +210,18 @@ class Division:
         """Execute the program from the prior, and keep the paths that this finds.
 
         The result groups the executions by where they went: several groups may have the same path. Without a seed, one
-        is taken that follows from the first and from how often this was done; executions of a seed that was sent before
-        are the same again, and are not counted.
+        is taken that follows from the first and from how often this was done; those of a former seed are not counted.
         """
-        seed = self._next_seed() if seed is None else seed
+        if seed is None:  # one from a hash: the next number would give the executions of a run with the next seed
+            seed = stable_hash("explore", self._sent[0][1], len(self._sent)) >> 2 if self._sent else 0
         fresh = all(seed != sent for _, sent in self._sent)
         try:
-            return self._send(executions, seed, Constraints(), count=fresh)
+            return self.send(Constraints(), executions, seed, count=fresh)
         finally:
             # Also where a limit ended it: those that came to an end by then have counted.
             if fresh:
                 self._sent.append((executions, seed))
                 self._caught_up += 1
-
-    def _next_seed(self) -> int:
-        """A seed from a hash; the next number would give the executions of a run with the next seed."""
-        return stable_hash("explore", self._sent[0][1], len(self._sent)) >> 2 if self._sent else 0
 
     def route(
         self, values: Mapping[str, Any], seed: int = 0, present: Mapping[str, Any] | None = None
@@ -242,18 +234,29 @@ class Division:
         scalars = [name for name, value in arrays.items() if value.ndim == 0]
         if scalars:
             raise ValueError(f"values: site {scalars[0]!r} must be an array with one row per execution; got a scalar")
-        sizes = {len(value) for value in arrays.values()}
+        sizes = sorted({len(value) for value in arrays.values()})
         if len(sizes) != 1:
-            raise ValueError(
-                f"values must have one row per execution, the same number for each site; got {sorted(sizes)}"
-            )
+            raise ValueError(f"values must have one row per execution, the same number for each site; got {sizes}")
         masks = {name: np.asarray(mask, bool) for name, mask in (present or {}).items()}
         self._check_shapes(arrays)
-        return self._send(sizes.pop(), seed, Constraints(arrays, masks), count=False)
+        return self.send(Constraints(arrays, masks), sizes.pop(), seed)
 
-    def send(self, constraints: Constraints, executions: int, seed: int) -> list[Executions]:
-        """Execute the program with constraints on any sites that it meets. New paths are kept."""
-        return self._send(executions, seed, constraints, count=False)
+    def send(self, constraints: Constraints, executions: int, seed: int, count: bool = False) -> list[Executions]:
+        """Execute the program with constraints on any sites that it meets. New paths are kept.
+
+        Without constraints, `count` says that the executions estimate the prior probabilities of the paths.
+        """
+        try:
+            # After a restart, the executions that were counted in the old form are to be counted in the new one.
+            while self._caught_up < len(self._sent):
+                self._tree.send(*self._sent[self._caught_up])
+                self._caught_up += 1
+            arrived = self._tree.send(executions, seed, constraints, count)
+        except Restarted:
+            return self.send(constraints, executions, seed, count)
+        self._check_observations()
+        self._check_split()
+        return arrived
 
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
         shapes: dict[str, set[tuple[int, ...]]] = {}
@@ -265,21 +268,6 @@ class Division:
             if name in shapes and value.ndim - 1 not in map(len, shapes[name]):
                 expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
                 raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
-
-    def _send(self, n: int, seed: int, constraints: Constraints, count: bool) -> list[Executions]:
-        try:
-            # After a restart, the executions that were counted in the old form are to be counted in the new one.
-            while self._caught_up < len(self._sent):
-                self._tree.send(*self._sent[self._caught_up])
-                self._caught_up += 1
-            arrived = self._tree.send(n, seed, constraints, count)
-        except Restarted:
-            return self._send(n, seed, constraints, count)
-        self._check_observations()
-        self._check_split()
-        return arrived
-
-    # Step by step -----------------------------------------------------------------------------------------------
 
     def sequential(self) -> Division:
         """A division of the same program, whose executions can stop at an observation (see `advance`)."""
@@ -306,8 +294,9 @@ class Division:
                 f"{self.program.name} draws no random variable",
                 remedy="Add a sample statement, or check that the sites are not hidden by a handler such as block",
             )
-        if not self._paths:
-            self._check_repeatable(recording)
+        if not self._paths and not recording.concrete:
+            # The first path is run again, to find a program that draws random numbers outside its sites.
+            check_same(recording, rerun(self.program, recording.choices))
         path = self._paths.get(recording.signature)
         if path is None:
             leaf.path = self._paths[recording.signature] = Path(self.program, [recording], [leaf])
@@ -317,11 +306,6 @@ class Division:
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
             if len(path.recordings) > limit and not path.interpreted:
                 self._rewrite(path.last_decision)
-
-    def _check_repeatable(self, recording: Recording) -> None:
-        """Run the first path again, to find a program that draws random numbers outside its sites."""
-        if not recording.concrete:
-            check_same(recording, rerun(self.program, recording.choices))
 
     def check_some_end(self) -> None:
         """Raise `EndlessProgram` if every execution so far had more than `max_sites` sites."""

@@ -1,13 +1,12 @@
 """What a path says of a batch of points."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Evaluation"]
+__all__ = ["Evaluation", "NamedValues"]
 
 
 @dataclass(frozen=True)
@@ -42,3 +41,22 @@ class Evaluation:
         """log γ_k: minus infinity outside the path and where the density is no number."""
         with np.errstate(invalid="ignore"):
             return np.where(self.inside, self.log_prior + self.log_likelihood, -np.inf)
+
+
+@dataclass(frozen=True)
+class NamedValues:
+    """Values by name at the points numbered `index`, all of which take the same decision sequence.
+
+    Attributes:
+        index: the numbers of the points.
+        values: the sites by name, or what was asked for of each observation; one row for each point.
+        deterministics: the deterministics by name.
+        result: what the program returned.
+        varies: in the form of (deterministics, result), which of their arrays have one row for each point.
+    """
+
+    index: np.ndarray
+    values: dict[str, np.ndarray]
+    deterministics: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    varies: tuple[dict[str, Any], Any] = field(default_factory=lambda: ({}, None))

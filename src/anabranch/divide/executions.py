@@ -1,7 +1,5 @@
 """Executions that are at one node of the tree of decisions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +30,7 @@ class Executions:
     """Executions that are at one node of the tree of decisions.
 
     They have taken the same path if they came to its end; `path` is None if they had more sites than the bound allows,
-    or stopped on the way. `members` are their numbers among all that were asked for; `values()` gives every site by
-    name, one row each.
+    or stopped on the way. `members` are their numbers among all that were asked for; `values()` are their sites.
     """
 
     node: DecisionNode

@@ -6,9 +6,8 @@ transform to its support, whether its parameters are valid) is therefore traced 
 the parameters. Only NumPyro's own distributions have a form: one of the user's may depend on more than its parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -26,16 +25,7 @@ from anabranch.divide.distributions import base_support, summed, support_holds
 from anabranch.divide.internals import inside, known_array
 from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection, log_prob_of
 
-__all__ = [
-    "Deferred",
-    "Described",
-    "Form",
-    "Together",
-    "at",
-    "described",
-    "held",
-    "parameters_hold",
-]
+__all__ = ["Deferred", "Described", "Form", "Together", "at", "described", "held", "parameters_hold"]
 
 _MAX_FORMS, _MAX_FOUND, _MAX_NUMBERS = 2_000, 1_000, 4_000_000
 _MAX_OF_AN_ARRAY, _MAX_TO_COMPARE = 1_000, 64
@@ -48,50 +38,6 @@ Type = tuple[tuple[int, ...], np.dtype, bool]
 
 class _NoForm(Exception):
     """The distribution has a part that is not known."""
-
-
-class Form:
-    """Distributions of one class whose parameters have the same shapes and types."""
-
-    def __init__(self, example: Any, types: Sequence[Type]) -> None:
-        self.tree, self.types = tree_flatten(example)[1], tuple(types)
-        self.discrete = bool(example.support.is_discrete)
-        self.shape = tuple(int(size) for size in example.shape())
-        self.unconstrained_shape: tuple[int, ...] | None = None
-        """Of the coordinates of a site, once that was asked for."""
-        self.found_valid: set[bytes] = set()
-        """Parameters that were found to be valid: a prior has the same ones in every execution."""
-        self._functions: dict[Any, _Function | None] = {}
-
-    def function(self, of: Callable[..., Any], *types: Type) -> _Function | None:
-        """A function of a distribution and of values of these types, or None if jax cannot trace it."""
-        # NumPyro's own check of values, which the user may have turned off, is part of its log densities.
-        key = of, types, dist.Distribution._validate_args
-        try:
-            return self._functions[key]
-        except KeyError:
-            self._functions[key] = made = self._traced(of, types)
-            return made
-
-    def _traced(self, of: Callable[..., Any], types: Sequence[Type]) -> _Function | None:
-        given = [
-            jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in (*types, *self.types)
-        ]  # the values, and after them the parameters
-        try:
-            with inside():
-                return _Function(
-                    jax.make_jaxpr(lambda *args: of(self.rebuilt(args[len(types) :]), *args[: len(types)]))(*given)
-                )
-        except Exception:  # it takes Python decisions, say, or has no density: whoever asks finds out by asking it
-            return None
-
-    def rebuilt(self, parameters: Sequence[Any]) -> Any:
-        """A distribution of this form with these parameters."""
-        return _unsettled(tree_unflatten(self.tree, parameters))
-
-    def distrust(self, function: _Function) -> None:
-        """Never use a function again: it does not give what the distribution itself gives."""
-        self._functions = {key: None if f is function else f for key, f in self._functions.items()}
 
 
 class _Function:
@@ -118,6 +64,47 @@ class _Function:
         return [v in needed for v in body.invars]
 
 
+class Form:
+    """Distributions of one class whose parameters have the same shapes and types."""
+
+    def __init__(self, example: Any, types: Sequence[Type]) -> None:
+        self.tree, self.types = tree_flatten(example)[1], tuple(types)
+        self.discrete = bool(example.support.is_discrete)
+        self.shape = tuple(int(size) for size in example.shape())
+        self.unconstrained_shape: tuple[int, ...] | None = None
+        """Of the coordinates of a site, once that was asked for."""
+        self.found_valid: set[bytes] = set()
+        """Parameters that were found to be valid: a prior has the same ones in every execution."""
+        self._functions: dict[Any, _Function | None] = {}
+
+    def function(self, of: Callable[..., Any], *types: Type) -> _Function | None:
+        """A function of a distribution and of values of these types, or None if jax cannot trace it."""
+        # NumPyro's own check of values, which the user may have turned off, is part of its log densities.
+        key = of, types, dist.Distribution._validate_args
+        try:
+            return self._functions[key]
+        except KeyError:
+            self._functions[key] = made = self._traced(of, types)
+            return made
+
+    def _traced(self, of: Callable[..., Any], types: Sequence[Type]) -> _Function | None:
+        n = len(types)  # the values come first, and after them the parameters
+        given = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in (*types, *self.types)]
+        try:
+            with inside():
+                return _Function(jax.make_jaxpr(lambda *args: of(self.rebuilt(args[n:]), *args[:n]))(*given))
+        except Exception:  # it takes Python decisions, say, or has no density: whoever asks finds out by asking it
+            return None
+
+    def rebuilt(self, parameters: Sequence[Any]) -> Any:
+        """A distribution of this form with these parameters."""
+        return _unsettled(tree_unflatten(self.tree, parameters))
+
+    def distrust(self, function: _Function) -> None:
+        """Never use a function again: it does not give what the distribution itself gives."""
+        self._functions = {key: None if f is function else f for key, f in self._functions.items()}
+
+
 Deferred = tuple[_Function, list[np.ndarray]]
 """A function, and what it is to be evaluated at."""
 
@@ -127,13 +114,13 @@ def at(function: _Function, arguments: Sequence[np.ndarray]) -> np.ndarray:
     return function([x[None] for x in arguments])[0]
 
 
+@dataclass(eq=False, slots=True)
 class Described:
     """A distribution as its form and its parameters."""
 
-    __slots__ = ("form", "leaves", "parameters")
-
-    def __init__(self, form: Form, leaves: list[Any], parameters: list[np.ndarray]) -> None:
-        self.form, self.leaves, self.parameters = form, leaves, parameters
+    form: Form
+    leaves: list[Any]
+    parameters: list[np.ndarray]
 
     @property
     def content(self) -> bytes | None:
@@ -158,9 +145,8 @@ class Described:
 
     def log_density(self, value: Any, scale: Any, check_support: bool) -> Deferred | None:
         """The log density of a statement, to be computed."""
-        return self.deferred(
-            log_density_inside if check_support else log_density, value, *(() if scale is None else [scale])
-        )
+        of = log_density_inside if check_support else log_density
+        return self.deferred(of, value, *(() if scale is None else [scale]))
 
 
 _forms: dict[Any, Form | None] = {}
@@ -171,13 +157,10 @@ def described(distribution: Any) -> Described | None:
     leaves: list[Any] = []
     try:
         key = _key(distribution, leaves)
-        parameters, types = [], []
-        for leaf in leaves:
-            value, weak = _as_parameter(leaf)
-            parameters.append(value)
-            types.append((value.shape, value.dtype, weak))
+        known = [_as_parameter(leaf) for leaf in leaves]
     except _NoForm:
         return None
+    parameters, types = [value for value, _ in known], [(value.shape, value.dtype, weak) for value, weak in known]
     whole = key, tuple(types)
     try:
         form = _forms[whole]
@@ -239,9 +222,6 @@ def _as_parameter(leaf: Any) -> tuple[np.ndarray, bool]:
     return known
 
 
-# What tells two forms apart -------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1024)
 def _fields(cls: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """The parameters and the other attributes of a class, by name, in the order in which jax has them."""
@@ -296,9 +276,6 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc" and value.size <= _MAX_OF_AN_ARRAY:
         return kind, value.shape, value.dtype, value.tobytes()
     raise _NoForm
-
-
-# What is asked of a distribution --------------------------------------------------------------------------------------
 
 
 def holds(distribution: Any, value: Any) -> Any:
@@ -358,9 +335,6 @@ def held(known: Described | None, value: Any) -> tuple[np.ndarray, bool] | None:
     depends = zip((value, *known.leaves), waiting[0].depends_on, strict=True)
     is_random = any(needed and bool(getattr(leaf, "sites", 0)) for leaf, needed in depends)
     return at(*waiting), is_random
-
-
-# Many at once ---------------------------------------------------------------------------------------------------------
 
 
 class Together:

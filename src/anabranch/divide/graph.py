@@ -5,8 +5,6 @@ program, led through the same decisions, gives the same node the same number: va
 carried over to another that shares its beginning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -76,9 +74,7 @@ class Graph:
         self.types.append(type_)
         return Node(len(self.producers) - 1)
 
-    def record(
-        self, primitive: Any, params: Mapping[str, Any], inputs: Sequence[Any], types: Sequence[Any]
-    ) -> Sequence[Node]:
+    def record(self, primitive: Any, params: Any, inputs: Sequence[Any], types: Sequence[Any]) -> Sequence[Node]:
         first = len(self.producers)
         outputs = [Node(i) for i in range(first, first + len(types))]
         self.producers.extend([Equation(primitive, params, inputs, outputs)] * len(types))

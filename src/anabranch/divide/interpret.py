@@ -8,8 +8,6 @@ What the library adds to a run is kept small: the transforms, and the log densit
 are functions of the form of a distribution (`forms.py`), traced once and evaluated with NumPy.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -21,11 +19,9 @@ from jax.tree_util import tree_leaves, tree_map
 from numpyro.distributions import biject_to
 
 from anabranch.divide import distributions
-from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.forms import Form, Together
-from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input
-from anabranch.divide.named_values import NamedValues
 from anabranch.divide.recorder import Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.terms import Terms
@@ -54,8 +50,7 @@ class _Assigning:
     def choose_value(self, recording: Recording, site: Site) -> np.ndarray:
         raise AssertionError("an interpreted run leaves no question open")
 
-    def choose_answer(self, recording: Recording, node: Node) -> np.ndarray:
-        raise AssertionError("an interpreted run leaves no question open")
+    choose_answer: Any = choose_value
 
 
 def interpret(program: Program, assign: Assign) -> Recording:
@@ -81,14 +76,7 @@ class Interpreted:
 
     def __init__(self, program: Program, recording: Recording) -> None:
         self.program, self.recording = program, recording
-        self.columns: dict[str, slice] = {}
-        for site in recording.free:
-            self.columns[site.name] = slice(self.dim, self.dim + int(np.prod(site.unconstrained_shape)))
-        self._fixed = {s.name: s.fixed for s in recording.sites if s.fixed is not None}
-
-    @property
-    def dim(self) -> int:
-        return max((columns.stop for columns in self.columns.values()), default=0)
+        self.columns, self._fixed = recording.columns, recording.fixed
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         """The program runs once for each point; the log densities of all the runs are computed together."""
@@ -124,7 +112,7 @@ class Interpreted:
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         n = max((len(v) for v in values.values()), default=1)
-        out, together = np.full((n, self.dim), np.nan), Together()
+        out, together = np.full((n, self.recording.dim), np.nan), Together()
         for i in range(n):
             checkpoint()
             row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
@@ -159,8 +147,7 @@ class Interpreted:
     ) -> Assign:
         """Give each site its value at a point, one of those that are `ready` if it has the form for it.
 
-        The logarithms of the Jacobians on the way are added to the list; most have their values once `together` is
-        finished.
+        The log Jacobians on the way are added to the list; most have their values once `together` is finished.
         """
         jacobians = [] if log_jacobians is None else log_jacobians
 
@@ -222,11 +209,9 @@ def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def concrete(tree: Any) -> Any:
     """A pytree with the traced values of a concrete run replaced by their values."""
-    return tree_map(lambda x: x.known if isinstance(x, PathTracer) else x, tree, is_leaf=_is_traced)
-
-
-def _is_traced(x: Any) -> bool:
-    return isinstance(x, PathTracer)
+    return tree_map(
+        lambda x: x.known if isinstance(x, PathTracer) else x, tree, is_leaf=lambda x: isinstance(x, PathTracer)
+    )
 
 
 def put_coordinates(site: Site, point: np.ndarray, columns: slice, together: Together) -> None:

@@ -8,8 +8,6 @@ site holds the missing values alone, each with the density that d gives it:
     p(y_seen, y_missing) = Π_{i: m_i} d_i(y_i) · Π_{i: not m_i} d_i(y_i)
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from dataclasses import dataclass
@@ -42,9 +40,6 @@ class Missing:
     def spread(self, values: Any) -> Any:
         """The missing values at their places in an array of the whole shape; the other entries are not used."""
         return values if self.distribution.shape() == self.shape else values[self.positions]
-
-    def nothing(self) -> Any:
-        return jnp.zeros(self.shape)
 
 
 def missing_values(msg: dict[str, Any], place: str) -> Missing | None:

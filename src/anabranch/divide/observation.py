@@ -1,7 +1,5 @@
 """An observation: an observed site or a factor, and the check of the value that was observed."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,11 +6,8 @@ types, none depending on another, are therefore packed: one vectorised operation
 of one pack are the outputs of another in the same order, as most are, no array is copied in between.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,12 +22,8 @@ __all__ = ["Lanes", "Pack", "plan"]
 
 _MIN_LANES = 3
 
-
-@dataclass(frozen=True, eq=False)
-class Pack:
-    """Equations of the same form, one for each lane."""
-
-    equations: Sequence[Equation]
+Pack = list[Equation]
+"""Equations of the same form, one for each lane."""
 
 
 def plan(graph: Graph, steps: Sequence[Equation]) -> list[Equation | Pack]:
@@ -45,14 +38,16 @@ def plan(graph: Graph, steps: Sequence[Equation]) -> list[Equation | Pack]:
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
         if len(group) >= _MIN_LANES and group[0].primitive.name not in NOT_PACKED:
-            out.append(Pack(group))
+            out.append(group)
         else:
             out.extend(group)
     return out
 
 
 def _form(graph: Graph, step: Equation) -> Hashable:
-    inputs = tuple(graph.types[x] if isinstance(x, Node) else (np.shape(x), _dtype(x)) for x in step.inputs)
+    inputs = tuple(
+        graph.types[x] if isinstance(x, Node) else (np.shape(x), getattr(x, "dtype", type(x))) for x in step.inputs
+    )
     return (step.primitive, tuple((name, _identity(value)) for name, value in step.params.items()), inputs)
 
 
@@ -62,10 +57,6 @@ def _identity(value: Any) -> Hashable:
     except TypeError:
         return id(value)
     return value
-
-
-def _dtype(value: Any) -> Any:
-    return value.dtype if hasattr(value, "dtype") else type(value)
 
 
 class Lanes:
@@ -86,7 +77,7 @@ class Lanes:
     def run(self, steps: Sequence[Equation | Pack]) -> None:
         for step in steps:
             checkpoint()  # tracing thousands of them takes seconds
-            if isinstance(step, Pack):
+            if isinstance(step, list):
                 self._run_pack(step)
             elif not self._join(step):
                 outputs = step.primitive.bind(*[self[x] for x in step.inputs], **step.params)
@@ -114,18 +105,17 @@ class Lanes:
         return jnp.stack([jnp.zeros(()), *(jnp.asarray(self[term], np.float64) for term in terms)])[1:]
 
     def _run_pack(self, pack: Pack) -> None:
-        first = pack.equations[0]
-        columns = list(zip(*(equation.inputs for equation in pack.equations), strict=True))
-        inputs = [self._lanes(column) for column in columns]
+        first = pack[0]
+        inputs = [self._lanes(column) for column in zip(*(equation.inputs for equation in pack), strict=True)]
         axes = tuple(0 if many else None for many, _ in inputs)
         values = [value for _, value in inputs]
         if any(axis == 0 for axis in axes):
             outputs = jax.vmap(lambda *args: first.primitive.bind(*args, **first.params), in_axes=axes)(*values)
         else:  # the same computation in every lane
             once = _listed(first, first.primitive.bind(*values, **first.params))
-            outputs = [jnp.broadcast_to(x, (len(pack.equations), *x.shape)) for x in once]
+            outputs = [jnp.broadcast_to(x, (len(pack), *x.shape)) for x in once]
         for position, array in enumerate(outputs if axes.count(0) == 0 else _listed(first, outputs)):
-            for lane, equation in enumerate(pack.equations):
+            for lane, equation in enumerate(pack):
                 self.packed[equation.outputs[position]] = (array, lane)
 
     def _lanes(self, column: Sequence[Any]) -> tuple[bool, Any]:
@@ -139,9 +129,7 @@ class Lanes:
         if all(isinstance(x, Node) and x == head for x in column):
             return False, self[head]
         array = self._one_array(column)
-        if array is not None:
-            return True, array
-        return True, jnp.stack([jnp.asarray(self[x]) for x in column])
+        return True, jnp.stack([jnp.asarray(self[x]) for x in column]) if array is None else array
 
     def _join(self, step: Equation) -> bool:
         """Stack or concatenate the lanes of one array by a reshape, as `jnp.stack` of many sites asks for."""

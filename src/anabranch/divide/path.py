@@ -1,12 +1,10 @@
 """A path: a straight-line program (SLP) with a fixed set of variables (paper, section 4.1)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -15,10 +13,9 @@ from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.distributions import support_text
-from anabranch.divide.evaluation import Evaluation
+from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.internals import without_reverse_mode
 from anabranch.divide.interpret import Interpreted
-from anabranch.divide.named_values import NamedValues
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Choices, Decision, Program, Recording
 from anabranch.divide.replay import check_same, rerun
@@ -32,22 +29,8 @@ logger = logging.getLogger("anabranch")
 
 Traced = Callable[[Recording], Any]
 """Gives a pytree of values that a recording has traced."""
-_SELDOM, _JUDGED = 1e-3, 1_000
+_SELDOM, _JUDGED = 2e-4, 5_000
 """A warning is logged once more than this share of the points had no density, of at least so many points."""
-
-
-class Backend(Protocol):
-    """How the density of a path is computed."""
-
-    def evaluate(self, points: np.ndarray) -> Evaluation: ...
-
-    def evaluate_on_host(self, points: np.ndarray) -> Evaluation: ...
-
-    def named(
-        self, points: np.ndarray, traced: Traced | None = None, at_once: int | None = None
-    ) -> list[NamedValues]: ...
-
-    def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -71,10 +54,8 @@ class Path:
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
         >>> def coin():
-        ...     if ab.sample("fair", dist.Bernoulli(0.5)):
-        ...         p = 0.5
-        ...     else:
-        ...         p = ab.sample("p", dist.Beta(1.0, 1.0))
+        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
         ...     ab.observe("heads", dist.Binomial(10, p), 9)
         >>> unfair, fair = sorted(ab.find_paths(coin).paths, key=lambda path: -path.dim)
         >>> unfair.description, unfair.dim
@@ -107,8 +88,6 @@ class Path:
         concrete = [recording for recording in self._recordings if recording.concrete]
         return concrete[:1] or self._recordings
 
-    # Facts --------------------------------------------------------------------------------------------------------
-
     @property
     def recording(self) -> Recording:
         """The recording of its first decision sequence; the others have the same sites."""
@@ -127,7 +106,7 @@ class Path:
     @property
     def dim(self) -> int:
         """The number of coordinates of a point."""
-        return max((site.columns.stop for site in self.sites if site.columns is not None), default=0)
+        return self.recording.dim
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -142,15 +121,11 @@ class Path:
     @cached_property
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites, fixed ones included, with the columns of their coordinates."""
-        out, start = [], 0
-        for site in self.recording.sites:
-            columns = None
-            if site.fixed is None:
-                columns = slice(start, start + int(np.prod(site.unconstrained_shape)))
-                start = columns.stop
-            support = support_text(site.support)
-            out.append(SiteInfo(site.name, site.shape, support, site.discrete, site.where, columns, site.fixed))
-        return tuple(out)
+        columns = self.recording.columns
+        return tuple(
+            SiteInfo(s.name, s.shape, support_text(s.support), s.discrete, s.where, columns.get(s.name), s.fixed)
+            for s in self.recording.sites
+        )
 
     @cached_property
     def discrete(self) -> np.ndarray:
@@ -165,12 +140,8 @@ class Path:
     def decisions(self) -> tuple[tuple[str, ...], ...]:
         """The answers that lead here, in words, for each decision sequence of the path."""
         if self.interpreted:
-            fixed = [
-                f"{s.name} = {s.value.item() if s.value.ndim == 0 else s.value}"
-                for s in self.sites
-                if s.value is not None
-            ]
-            return (tuple(fixed),)
+            fixed = self.recording.fixed.items()
+            return (tuple(f"{name} = {value.item() if value.ndim == 0 else value}" for name, value in fixed),)
         return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
 
     @cached_property
@@ -213,12 +184,9 @@ class Path:
         kind = ", interpreted" if self.interpreted else ""
         return f"Path({self.description!r}, dim={self.dim}, prior_probability={self.prior_probability:.4g}{kind})"
 
-    # Density ------------------------------------------------------------------------------------------------------
-
     @cached_property
-    def _backend(self) -> Backend:
-        # One more run of the Python costs little beside a compilation, and a program that does not do the same again
-        # must not get a density.
+    def _backend(self) -> Compiled | Interpreted:
+        # A program that does not do the same again must not get a density; one more run costs little beside it.
         for recording in self.recordings:
             check_same(recording, rerun(self.program, recording.choices))
         return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
@@ -283,7 +251,7 @@ class Path:
 
     @property
     def is_often_invalid(self) -> bool:
-        """Whether the density is NaN or infinite at more than one point in a thousand.
+        """Whether the density is NaN or infinite at more than one point in five thousand.
 
         A search for modes tries a few such points far out; more of them mean that draws from the path meet them.
         """
@@ -294,8 +262,6 @@ class Path:
         if points.ndim != 2 or points.shape[1] != self.dim:
             raise ValueError(f"points must have shape (n, {self.dim}), one row for each point; got {points.shape}")
         return points
-
-    # Between points and executions ------------------------------------------------------------------------------
 
     def values(self, points: Any) -> dict[str, np.ndarray]:
         """Every site by name at each point, the fixed ones included."""
@@ -360,8 +326,6 @@ class Path:
         There may be fewer than `n` where the guards are rarely met, or where so many `attempts` are made.
         """
         return draw_within(self, whole(1)("n", n), any_seed()("seed", seed), attempts)
-
-    # Crossing to another process --------------------------------------------------------------------------------
 
     @property
     def choices(self) -> list[Choices]:

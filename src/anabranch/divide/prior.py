@@ -6,7 +6,7 @@ probability of the fixed values as its weight; the mean weight is the prior prob
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,8 +103,9 @@ def _attempt(recording: Recording, size: int, seed: int, offset: int) -> tuple[n
             answers = batch.values(recording, decision.node)
             holds = (answers == decision.answer).reshape(len(answers), -1).all(axis=1)
             log_weights = np.where(holds, log_weights, -np.inf)
-    for site in _fixed(recording):
-        assert site.fixed is not None
+    for site in recording.sites:
+        if site.fixed is None:
+            continue
         constant = recording.log_mass(site, site.fixed)
         if constant is None:
             node, result = recording.mass_function(site)
@@ -116,7 +117,7 @@ def _attempt(recording: Recording, size: int, seed: int, offset: int) -> tuple[n
 
 def _interpreted(path: Path, recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """The log weight of each attempt, one run of the program, and the points of those inside the path."""
-    fixed = {site.name: site.fixed for site in _fixed(recording)}
+    fixed = recording.fixed
     log_weights, together = np.full(size, -np.inf), Together()
     met: list[tuple[int, np.ndarray, np.ndarray]] = []
     for i in range(size):
@@ -133,16 +134,11 @@ def _interpreted(path: Path, recording: Recording, size: int, seed: int, offset:
             continue
         if run.signature == recording.signature:
             point = np.zeros(path.dim)
-            for site, info in zip(run.sites, path.sites, strict=True):
-                if info.columns is not None:
-                    put_coordinates(site, point, info.columns, together)
-            met.append((i, run.drawn_log_masses(_fixed(run), together), point))
+            for site in run.free:
+                put_coordinates(site, point, recording.columns[site.name], together)
+            met.append((i, run.drawn_log_masses(together), point))
     together.finish()
     for i, log_masses, _ in met:
         log_weights[i] = log_masses.sum()
     inside = [point for i, _, point in met if log_weights[i] > -np.inf]
     return log_weights, path.checked_inside(np.array(inside, float).reshape(-1, path.dim))
-
-
-def _fixed(recording: Recording) -> Sequence[Site]:
-    return [site for site in recording.sites if site.fixed is not None]

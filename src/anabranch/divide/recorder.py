@@ -3,8 +3,7 @@
 A `Recorder` runs the program under a `PathTrace`. A latent site becomes an input of the graph; an observation and a
 factor become terms of the likelihood. When Python asks a random value for a concrete answer, the recorder first fixes
 the discrete sites that the value depends on (paper, appendix E, "splitting on discrete variables", found here by
-looking at the graph), and if that does not settle the question, keeps the answer as a guard. An
-`Oracle` says which answer to follow.
+looking at the graph), and if that does not settle the question, keeps the answer of an `Oracle` as a guard.
 """
 
 from __future__ import annotations
@@ -22,20 +21,12 @@ import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import forms
-from anabranch.divide.distributions import (
-    check_parameters,
-    is_finite,
-    is_taken_out,
-    private_copy,
-    show_value,
-    unwrapped,
-)
+from anabranch.divide import distributions, forms
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input
 from anabranch.divide.missing import missing_values
 from anabranch.divide.observation import Observation, as_array, checked_observation
-from anabranch.divide.recording import Decision, Program, Recording, Site, with_arrays
+from anabranch.divide.recording import Decision, Program, Recording, Site, mapped
 from anabranch.divide.remedies import Departure, departure
 from anabranch.divide.run_errors import explained, unsupported
 from anabranch.divide.source_location import negated, question, source_line, user_frame, where
@@ -54,8 +45,6 @@ _OPEN, _KNOWN = (0.5, 1_000), (50.0, 5_000)
 One whose answer becomes a guard is recorded, and the longer the recording, the longer it takes: 5,000 take two or three
 seconds. One whose answer is known takes some ten microseconds, and a simulator may ask many.
 """
-
-
 _NO_KEY = np.zeros(2, np.uint32)
 
 
@@ -111,28 +100,16 @@ class Recorder(Messenger):
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
-        # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
-        with (
-            holding(_ONE_AT_A_TIME),
-            self._own_validation(),
-            recording.trace.current(),
-            explained(program, recording),
-            self,
-        ):
-            # Views, which jax does not know: it may remember an array of the user's in another precision.
-            args, kwargs = (with_arrays(part, np.ndarray.view) for part in (program.args, program.kwargs))
-            recording.result = self._watch.run(program.function, *args, **kwargs)
-            if self._interruption is not None:
-                raise self._interruption  # the program caught it
+        with holding(_ONE_AT_A_TIME):
+            self._validates = dist.Distribution._validate_args
+            # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
+            with numpyro.validation_enabled(False), recording.trace.current(), explained(program, recording), self:
+                # Views, which jax does not know: it may remember an array of the user's in another precision.
+                args, kwargs = (mapped(part, _view) for part in (program.args, program.kwargs))
+                recording.result = self._watch.run(program.function, *args, **kwargs)
+                if self._interruption is not None:
+                    raise self._interruption  # the program caught it
         return recording
-
-    @contextmanager
-    def _own_validation(self) -> Iterator[None]:
-        self._validates = dist.Distribution._validate_args
-        with numpyro.validation_enabled(False):
-            yield
-
-    # Sites ------------------------------------------------------------------------------------------------------
 
     def process_message(self, msg: dict[str, Any]) -> None:
         handler = self._handlers.get(msg["type"])
@@ -155,9 +132,9 @@ class Recorder(Messenger):
         missing = missing_values(msg, place) if msg["value"] is None else None
         if missing is not None and missing.distribution is None:
             self._claim(name, place)
-            msg["value"] = missing.nothing()
+            msg["value"] = jnp.zeros(missing.shape)
             return
-        distribution = private_copy(msg["fn"] if missing is None else missing.distribution)
+        distribution = distributions.private_copy(msg["fn"] if missing is None else missing.distribution)
         self._claim(name, place)
         known = forms.described(distribution)
         if not (self.recording.concrete and known is not None and forms.parameters_hold(known)):
@@ -173,7 +150,7 @@ class Recorder(Messenger):
                 raise observed.fault
             observed.described = known
             self._add(observed)
-        elif isinstance(certain := unwrapped(distribution), dist.Delta):
+        elif isinstance(certain := distributions.unwrapped(distribution), dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
             msg["value"] = self.recording.deterministics[name] = value
@@ -194,7 +171,7 @@ class Recorder(Messenger):
     def _check_parameters(self, distribution: Any, name: str, place: str) -> None:
         """Refuse invalid parameters; where Python made plain numbers of random ones, the execution is impossible."""
         try:
-            check_parameters(distribution, name, place, self._validates)
+            distributions.check_parameters(distribution, name, place, self._validates)
         except errors.InvalidParameter as error:
             if not self.recording.concrete:
                 raise
@@ -220,21 +197,17 @@ class Recorder(Messenger):
             )
         self._seen[name] = place
 
-    def _latent(
-        self, name: str, distribution: Any, known: forms.Described | None, place: str, scale: Any
-    ) -> PathTracer:
+    def _latent(self, name: str, distribution: Any, known: forms.Described | None, line: str, scale: Any) -> PathTracer:
         recording = self.recording
         index, self._questions = len(recording.sites), dict.fromkeys(self._questions, 0)
         if index >= self.program.max_sites:
-            raise TooManySites(name, place)
-        if is_taken_out(distribution):
-            _check_taken_out(distribution, name, place)
+            raise TooManySites(name, line)
+        if distributions.is_taken_out(distribution):
+            _check_taken_out(distribution, name, line)
             known = None  # the form of a masked distribution is that of an observation
-        discrete, shape = (
-            _space(distribution, name, place) if known is None else (known.form.discrete, known.form.shape)
-        )
+        discrete, shape = _space(distribution, name, line) if known is None else (known.form.discrete, known.form.shape)
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
-        site = Site(index, name, distribution, place, scale, value, described=known)
+        site = Site(index, name, distribution, line, scale, value, described=known)
         recording.add(site)
         self._open |= 1 << index
         assigned = self.oracle.assign(recording, site)
@@ -250,7 +223,7 @@ class Recorder(Messenger):
                 raise errors.BadSetting(
                     "split names it, and it is continuous; only a discrete site has values to split on",
                     site=name,
-                    where=place,
+                    where=line,
                     remedy="Leave it out of split",
                 )
             self._fix(site)
@@ -278,8 +251,6 @@ class Recorder(Messenger):
     def _unsupported(self, msg: dict[str, Any]) -> None:
         unsupported(msg["type"], msg.get("name"))
 
-    # Decisions --------------------------------------------------------------------------------------------------
-
     def asked(self, tracer: PathTracer) -> None:
         """A known value was used as a concrete one: the sites behind it decide the path."""
         self._watch.progressed()
@@ -305,19 +276,15 @@ class Recorder(Messenger):
         node = tracer.node
         assert node is not None
         answer = self.oracle.choose_answer(self.recording, node)
-        asked, line = question(frame), source_line(frame)
-        self.recording.decisions.append(
-            Decision(None, node, answer, _phrase(asked, answer), where(frame), source=(asked, line))
-        )
+        source = question(frame), source_line(frame)
+        self.recording.decisions.append(Decision(None, node, answer, _phrase(source[0], answer), where(frame), source))
         return answer
 
     def same_in(self, other: Recorder, sites: int) -> bool:
         """Whether these sites are known in another run, and have the same values there."""
         theirs = {site.name: site.value.known for site in other.recording.sites}
-        return all(
-            theirs.get(site.name) is not None and np.array_equal(theirs[site.name], site.value.known)
-            for site in self._sites_in(sites)
-        )
+        pairs = [(theirs.get(site.name), site.value.known) for site in self._sites_in(sites)]
+        return all(known is not None and np.array_equal(known, own) for known, own in pairs)
 
     def splits(self, tracer: PathTracer) -> bool:
         return bool(self._to_split(tracer))
@@ -332,15 +299,13 @@ class Recorder(Messenger):
         site.fixed = site.value.known = value
         self._open &= ~(1 << site.index)
         self.recording.decisions.append(
-            Decision(site.index, None, value, f"{site.name} = {show_value(value)}", site.where)
+            Decision(site.index, None, value, f"{site.name} = {distributions.show_value(value)}", site.where)
         )
 
     def _settled(self, tracer: PathTracer) -> np.ndarray:
         """The value of a node all of whose sites are fixed."""
-        recording = self.recording
         env: dict[Node, np.ndarray] = {site.value.node: site.value.known[None] for site in self._sites_in(tracer.sites)}
-        graph = recording.trace.graph
-        evaluate(graph.schedule([tracer.node], env), env)
+        evaluate(self.recording.trace.graph.schedule([tracer.node], env), env)
         return env[tracer.node][0]
 
     def _count_question(self, kind: tuple[float, int]) -> None:
@@ -362,6 +327,10 @@ class Recorder(Messenger):
             bits ^= low
 
 
+def _view(value: Any) -> Any:
+    return value.view() if type(value) is np.ndarray else value
+
+
 def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, ...]]:
     """Whether a site with this distribution is discrete, and the shape of its value."""
     support = getattr(distribution, "support", None)
@@ -378,7 +347,7 @@ def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, .
 def _check_taken_out(distribution: Any, name: str, place: str) -> None:
     """Refuse a mask on the prior of a latent site, unless its values are finitely many."""
     support = distribution.support
-    if not (support.is_discrete and is_finite(support)):
+    if not (support.is_discrete and distributions.is_finite(support)):
         raise errors.ImproperSite(
             "a mask takes the prior of this latent site out of the density, and what is left has no finite mass",
             site=name,
@@ -390,4 +359,4 @@ def _check_taken_out(distribution: Any, name: str, place: str) -> None:
 def _phrase(text: str, answer: np.ndarray) -> str:
     if answer.ndim == 0 and answer.dtype == bool:
         return text if answer else negated(text)
-    return f"{text}: {show_value(answer)}"
+    return f"{text}: {distributions.show_value(answer)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,33 +14,18 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
 from anabranch import errors
-from anabranch.divide.distributions import (
-    base_support,
-    elementwise_log_prob,
-    show_value,
-    summed,
-    support_text,
-    unwrapped,
-)
+from anabranch.divide import distributions
 from anabranch.divide.forms import Described, Together, described
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.observation import Observation
 from anabranch.numpyro_internals import has_bijection
 
-__all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "with_arrays"]
+__all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "mapped"]
 
 
 class ExecutionTimes:
-    """How long executions take, measured over those so far.
-
-    Example:
-        >>> pace = ExecutionTimes()
-        >>> pace.add(0.5)
-        >>> for _ in range(10): pace.add(0.01)
-        >>> round(pace.seconds_per_run, 6)
-        0.01
-    """
+    """How long executions take, measured over those so far."""
 
     def __init__(self) -> None:
         self.runs, self._first, self._others = 0, 0.0, 0.0
@@ -89,28 +75,21 @@ class Program:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
 
-def with_arrays(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """An argument of a program with the NumPy arrays in it changed; other objects stay the same ones."""
-    if type(value) is np.ndarray:
-        return change(value)
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """An argument of a program with a change of what it holds in lists, tuples and dictionaries."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(part, change) for part in value))
     if type(value) in (list, tuple):
-        return type(value)(with_arrays(part, change) for part in value)
+        return type(value)(mapped(part, change) for part in value)
     if type(value) is dict:
-        return {name: with_arrays(part, change) for name, part in value.items()}
-    return value
+        return {name: mapped(part, change) for name, part in value.items()}
+    return change(value)
 
 
 def copied(value: Any) -> Any:
-    """An argument of a program with its arrays, and what pandas makes of arrays, copied: the user may change them."""
-    if isinstance(value, np.ndarray) or (hasattr(value, "to_numpy") and hasattr(value, "copy")):
-        return value.copy()
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(copied, value))
-    if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
-    if type(value) is dict:
-        return {name: copied(part) for name, part in value.items()}
-    return value
+    """An array, or what pandas makes of arrays, copied; anything else as it is."""
+    is_array = isinstance(value, np.ndarray) or (hasattr(value, "to_numpy") and hasattr(value, "copy"))
+    return value.copy() if is_array else value
 
 
 @dataclass(eq=False)
@@ -154,10 +133,10 @@ class Site:
         return form.unconstrained_shape
 
     def _unconstrained_shape(self) -> tuple[int, ...]:
-        support = base_support(self.support)
+        support = distributions.base_support(self.support)
         if not has_bijection(support):
             raise errors.NoTransform(
-                f"no bijection from the real numbers to its support, {support_text(support)}, is known",
+                f"no bijection from the real numbers to its support, {distributions.support_text(support)}, is known",
                 site=self.name,
                 where=self.where,
                 remedy="Register one with numpyro.distributions.biject_to, or write the site as a function of another",
@@ -187,7 +166,7 @@ class Site:
     @cached_property
     def sampled_from(self) -> Any:
         """The distribution that draws the value: without the mask that takes it out of the density."""
-        return unwrapped(self.distribution, dist.MaskedDistribution)
+        return distributions.unwrapped(self.distribution, dist.MaskedDistribution)
 
     @property
     def outputs(self) -> tuple[Node, ...]:
@@ -269,6 +248,22 @@ class Recording:
         """The sites that are variables of the path."""
         return [site for site in self.sites if site.fixed is None]
 
+    @property
+    def fixed(self) -> dict[str, np.ndarray]:
+        """The values to which sites are fixed, by name."""
+        return {site.name: site.fixed for site in self.sites if site.fixed is not None}
+
+    @cached_property
+    def columns(self) -> dict[str, slice]:
+        """Where the coordinates of each free site are in a point, by name; of a recording that is complete."""
+        ends = np.cumsum([0, *(np.prod(site.unconstrained_shape, dtype=int) for site in self.free)]).tolist()
+        return {site.name: slice(*each) for site, each in zip(self.free, pairwise(ends), strict=True)}
+
+    @property
+    def dim(self) -> int:
+        """The number of coordinates of a point."""
+        return max((columns.stop for columns in self.columns.values()), default=0)
+
     @cached_property
     def signature(self) -> tuple[Any, ...]:
         """What two decision sequences must share to be one path: addresses, spaces, and the values fixed."""
@@ -306,7 +301,9 @@ class Recording:
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
         with self.trace.current():
-            return summed(elementwise_log_prob(site.sampled_from, value, None, True, site.name, site.where))
+            return distributions.summed(
+                distributions.elementwise_log_prob(site.sampled_from, value, None, True, site.name, site.where)
+            )
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
         """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.
@@ -327,8 +324,9 @@ class Recording:
             kept = _log_masses[key] = np.asarray(as_input(self.traced_log_mass(site, value)))
         return kept
 
-    def drawn_log_masses(self, sites: Sequence[Site], together: Together) -> np.ndarray:
-        """The log probability of drawing the values that discrete sites have, in a run in which all is known."""
+    def drawn_log_masses(self, together: Together) -> np.ndarray:
+        """The log probability of drawing the values that the fixed sites have, in a run in which all is known."""
+        sites = [site for site in self.sites if site.fixed is not None]
         slots = np.zeros(len(sites))
         for slot, site in enumerate(sites):
             source = site.described if site.sampled_from is site.distribution else described(site.sampled_from)
@@ -348,7 +346,7 @@ class Recording:
 
     def describe(self) -> str:
         """The decisions, in words."""
-        asked = [f"{s.name} = {show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
+        asked = [f"{s.name} = {distributions.show_value(s.value.known)}" for s in self.sites if s.index in self.asked]
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
 
 

@@ -4,9 +4,8 @@ Pure functions of the source: the expression that asked for a random real, the l
 that are visible there. What cannot be told from these gets the general advice.
 """
 
-from __future__ import annotations
-
 import ast
+import contextlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,46 +26,37 @@ _LONG = 3600.0
 _ALIASES = {"np": "numpy", "sp": "scipy", "special": "scipy.special", "stats": "scipy.stats", "pd": "pandas"}
 """What short names stand for where the program's own names are not known."""
 
-_OTHERWISE = {
+_COUNTERPARTS = {
+    "round": "jnp.round", "abs": "jnp.abs", "sum": "jnp.sum of an array",
+    "sorted": "jnp.sort of an array (jnp.stack makes one of a list)",
+    "min": "jnp.minimum for two values, or jnp.min of an array,",
+    "max": "jnp.maximum for two values, or jnp.max of an array,",
+    "math.lgamma": "jax.scipy.special.gammaln", "math.gamma": "jax.scipy.special.gamma",
+    "math.erf": "jax.scipy.special.erf", "math.erfc": "jax.scipy.special.erfc",
+    "math.fsum": "jnp.sum of an array", "math.fabs": "jnp.abs", "math.dist": "jnp.linalg.norm of the difference",
+    "math.comb": "jax.scipy.special.gammaln for the logarithm of a binomial coefficient", "cmath.phase": "jnp.angle",
+    "statistics.fmean": "jnp.mean", "statistics.stdev": "jnp.std(x, ddof=1)", "statistics.pstdev": "jnp.std",
+    "statistics.variance": "jnp.var(x, ddof=1)", "statistics.pvariance": "jnp.var",
+    "bisect.bisect": "jnp.searchsorted", "bisect.bisect_left": "jnp.searchsorted",
+    "bisect.bisect_right": "jnp.searchsorted(..., side='right')",
+}  # fmt: skip
+"""What to use instead of functions that have another name, or no namesake, in jax.numpy."""
+_NO_TEXT = "Do not make a text of a random real in the program: show it with jax.debug.print, or from the posterior"
+_OTHERWISE = {name: f"Use {counterpart} instead of {name}" for name, counterpart in _COUNTERPARTS.items()} | {
     "float": "Drop float() and keep the value as it is: it is an array of jax.numpy, and takes part in its arithmetic",
     "complex": "Use x + 1j * y, which keeps an array, instead of complex(x, y)",
     "int": "Use jnp.floor(x), which stays a random real, instead of int(x)",
-    "round": "Use jnp.round instead of round",
-    "sorted": "Use jnp.sort of an array (jnp.stack makes one of a list) instead of sorted",
-    "min": "Use jnp.minimum for two values, or jnp.min of an array, instead of min",
-    "max": "Use jnp.maximum for two values, or jnp.max of an array, instead of max",
-    "abs": "Use jnp.abs instead of abs",
-    "sum": "Use jnp.sum of an array instead of sum",
-    "str": "Do not make a text of a random real in the program: show it with jax.debug.print, or from the posterior",
-    "math.lgamma": "Use jax.scipy.special.gammaln instead of math.lgamma",
-    "math.gamma": "Use jax.scipy.special.gamma instead of math.gamma",
-    "math.erf": "Use jax.scipy.special.erf instead of math.erf",
-    "math.erfc": "Use jax.scipy.special.erfc instead of math.erfc",
-    "math.fsum": "Use jnp.sum of an array instead of math.fsum",
-    "math.fabs": "Use jnp.abs instead of math.fabs",
-    "math.comb": "Use jax.scipy.special.gammaln for the logarithm of a binomial coefficient instead of math.comb",
-    "math.dist": "Use jnp.linalg.norm of the difference instead of math.dist",
-    "cmath.phase": "Use jnp.angle instead of cmath.phase",
-    "statistics.fmean": "Use jnp.mean instead of statistics.fmean",
-    "statistics.stdev": "Use jnp.std(x, ddof=1) instead of statistics.stdev",
-    "statistics.pstdev": "Use jnp.std instead of statistics.pstdev",
-    "statistics.variance": "Use jnp.var(x, ddof=1) instead of statistics.variance",
-    "statistics.pvariance": "Use jnp.var instead of statistics.pvariance",
-    "bisect.bisect": "Use jnp.searchsorted instead of bisect.bisect",
-    "bisect.bisect_left": "Use jnp.searchsorted instead of bisect.bisect_left",
-    "bisect.bisect_right": "Use jnp.searchsorted(..., side='right') instead of bisect.bisect_right",
+    **dict.fromkeys(("str", "repr", "format", "print"), _NO_TEXT),
     "numpy.float64": "Drop np.float64() and keep the value as it is: it is an array of jax.numpy",
     "numpy.array": "Use jnp.asarray, or jnp.stack for a list of random values, instead of np.array",
     "numpy.asarray": "Use jnp.asarray, or jnp.stack for a list of random values, instead of np.asarray",
 }
-for _text in ("repr", "format", "print"):
-    _OTHERWISE[_text] = _OTHERWISE["str"]
-
+_MODULES = ("math", "cmath", "numpy", "scipy", "random")
 _METHODS = {
     "item": "Drop .item() and keep the array",
     "tolist": "Drop .tolist() and keep the array: its entries are x[0], x[1], and so on",
     "sort": "Use jnp.sort of an array (jnp.stack makes one of a list) instead of .sort()",
-    "format": _OTHERWISE["str"],
+    "format": _NO_TEXT,
 }
 
 
@@ -89,16 +79,7 @@ def departure(frame: FrameType | None) -> Departure:
 def remedy(expression: str, line: str = "", names: Mapping[str, Any] | None = None) -> str:
     """What to write instead of an expression that needs the value of a random real, as a sentence without a full stop.
 
-    Args:
-        expression: the part of the line that asks, as far as Python says which it is.
-        line: the line that it stands in, which is looked at if the expression says nothing.
-        names: the values of the names that are visible there.
-
-    Example:
-        >>> remedy("math.exp(x)")
-        'Use jnp.exp instead of math.exp'
-        >>> remedy("?", "    total += float(x)")[:12]
-        'Drop float()'
+    The line that it stands in is looked at if the expression says nothing; `names` are visible there.
     """
     outermost = _outermost(expression)
     if isinstance(outermost, _TELLING):
@@ -128,62 +109,44 @@ def _outermost(expression: str) -> ast.AST | None:
 
 def _parsed(source: str) -> ast.AST | None:
     """The source as a tree, also of a line that only begins a block."""
-    text = source.strip()
-    for attempt in (
-        text,
-        f"{text} pass",
-        f"if True: pass\n{text}",
-        f"if True: pass\n{text} pass",
-        text.rstrip(":"),
-        f"{text})",
-    ):
-        try:
+    text, before = source.strip(), "if True: pass\n"
+    for attempt in (text, f"{text} pass", before + text, f"{before}{text} pass", text.rstrip(":"), f"{text})"):
+        with contextlib.suppress(SyntaxError, ValueError):
             return ast.parse(attempt)
-        except (SyntaxError, ValueError):
-            continue
     return None
 
 
 def _of_node(node: ast.AST, names: Mapping[str, Any] | None) -> str | None:
-    if isinstance(node, ast.JoinedStr):
-        return _OTHERWISE["str"]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
-        return _OTHERWISE["str"]
-    if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
-        return "Use jnp.isin(x, values) instead of asking whether a random real is in a list"
-    if isinstance(node, ast.Call):
-        return _of_call(node, names)
+    match node:
+        case ast.JoinedStr() | ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
+            return _NO_TEXT
+        case ast.Compare(ops=ops) if any(isinstance(op, ast.In | ast.NotIn) for op in ops):
+            return "Use jnp.isin(x, values) instead of asking whether a random real is in a list"
+        case ast.Call():
+            return _of_call(node, names)
     return None
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _of_call(call: ast.Call, names: Mapping[str, Any] | None) -> str | None:
     written = _dotted(call.func)
-    name = None if written is None else _full_name(written, names)
-    if written is not None and name is not None:
-        found = _of_function(written, name)
-        if found is not None:
-            return found
-    if isinstance(call.func, ast.Attribute) and not _is_module(name):
+    name = _full_name(written, names) if written else ""
+    if found := _of_function(written, name):
+        return found
+    if isinstance(call.func, ast.Attribute) and name.partition(".")[0] not in (*_MODULES, "bisect"):
         return _METHODS.get(call.func.attr)
     return None
 
 
-def _dotted(node: ast.AST) -> str | None:
-    """`math.exp` of the tree of `math.exp`."""
+def _dotted(node: ast.AST) -> str:
+    """`math.exp` of the tree of `math.exp`; empty where there is something else in it than names."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
-        return None if before is None else f"{before}.{node.attr}"
-    return None
+    before = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{before}.{node.attr}" if before else ""  # type: ignore[attr-defined]
 
 
-def _full_name(written: str, names: Mapping[str, Any] | None) -> str | None:
-    """The name with the module that it comes from: `numpy.exp` for `np.exp`; None for a name of the program's own."""
+def _full_name(written: str, names: Mapping[str, Any] | None) -> str:
+    """The name with the module that it comes from: `numpy.exp` for `np.exp`; empty for one of the program's own."""
     first, _, rest = written.partition(".")
     if names is None or first not in names:
         return ".".join(filter(None, [_ALIASES.get(first, first), rest]))
@@ -191,20 +154,9 @@ def _full_name(written: str, names: Mapping[str, Any] | None) -> str | None:
     if isinstance(value, ModuleType):
         return ".".join(filter(None, [value.__name__, rest]))
     module = getattr(value, "__module__", None)
-    if isinstance(module, str) and module.partition(".")[0] in (
-        "math",
-        "cmath",
-        "numpy",
-        "scipy",
-        "statistics",
-        "random",
-    ):
+    if isinstance(module, str) and module.partition(".")[0] in (*_MODULES, "statistics"):
         return ".".join(filter(None, [module, getattr(value, "__name__", first), rest]))
-    return None
-
-
-def _is_module(name: str | None) -> bool:
-    return name is not None and name.partition(".")[0] in ("math", "cmath", "numpy", "scipy", "random", "bisect")
+    return ""
 
 
 def _of_function(written: str, name: str) -> str | None:
@@ -215,9 +167,7 @@ def _of_function(written: str, name: str) -> str | None:
         return "Draw with a sample statement, as in ab.sample('u', dist.Uniform(0, x)), instead of " + written
     if root in ("math", "cmath", "statistics", "numpy") and rest:
         return f"Use jnp.{rest} instead of {written}" if _has(jnp, rest) else None
-    if root == "scipy" and rest:
-        return _of_scipy(written, rest)
-    return None
+    return _of_scipy(written, rest) if root == "scipy" and rest else None
 
 
 def _of_scipy(written: str, rest: str) -> str:
@@ -243,27 +193,16 @@ def _has(module: Any, dotted: str) -> bool:
     return True
 
 
-# What is said ---------------------------------------------------------------------------------------------------------
-
-
-def interpreter_message(program: str, left: Departure, seconds_per_run: float | None) -> str:
+def interpreter_message(program: str, at: Departure, seconds_per_run: float | None) -> str:
     """What the log says of a program that is run by the interpreter."""
     pace = "" if seconds_per_run is None else f" One execution takes {duration(seconds_per_run)}."
-    return (
-        f"{program} runs in the interpreter, one Python run per point: {left.where} {left.reason}. {left.remedy}.{pace}"
-    )
+    return f"{program} runs in the interpreter, one Python run per point: {at.where} {at.reason}. {at.remedy}.{pace}"
 
 
 def hours_warning(
     seconds_per_run: float, evaluations: int, seconds_limit: float | None, where: str, remedy: str
 ) -> str | None:
-    """What to say before a run of the interpreter that will take hours by its own rate; None if it will not.
-
-    Example:
-        >>> hours_warning(0.001, 1_000, None, "model.py:12", "Drop float()")
-        >>> hours_warning(0.014, 1_000_000, None, "model.py:12", "Drop float()")[:60]
-        'At 14 ms for one execution, 1,000,000 evaluations take 3.9 h'
-    """
+    """What to say before a run of the interpreter that will take hours by its own rate; None if it will not."""
     total = seconds_per_run * evaluations
     if min(total, total if seconds_limit is None else seconds_limit) < _LONG:
         return None

@@ -1,7 +1,5 @@
 """Run a program again with the same choices, and check that it does the same."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The errors of a run of a program: what JAX or NumPyro raise, with a remedy, and statements that have no meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -21,10 +19,7 @@ _MAX_DESCRIPTION = 200
 
 _FUNCTION = "has no meaning here: a program must be a function of its sites alone"
 _UNSUPPORTED = {
-    "prng_key": (
-        f"prng_key {_FUNCTION}",
-        "Draw with a sample statement, or make the key from a number of your own",
-    ),
+    "prng_key": (f"prng_key {_FUNCTION}", "Draw with a sample statement, or make the key from a number of your own"),
     "mutable": (
         f"mutable {_FUNCTION}, and not keep values between runs",
         "Keep the value in a variable of the program",
@@ -90,12 +85,10 @@ def explained(program: Program, recording: Recording) -> Iterator[None]:
         ) from error
     except Exception as error:
         _explain_plate(error)
-        error.add_note(f"anabranch: raised by the program on the path: {_shortened(recording.describe())}")
+        path = recording.describe()
+        path = path if len(path) <= _MAX_DESCRIPTION else path[: _MAX_DESCRIPTION - 1] + "…"
+        error.add_note(f"anabranch: raised by the program on the path: {path}")
         raise
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_DESCRIPTION else text[: _MAX_DESCRIPTION - 1] + "…"
 
 
 def _explain_plate(error: Exception) -> None:

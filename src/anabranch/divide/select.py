@@ -8,8 +8,6 @@ When that is noticed, the program's source is rewritten so that a branch on a ra
 Every other branch, and every branch on a value that is known, stays what it was.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools
@@ -73,7 +71,8 @@ def _rebuilt(function: types.FunctionType, definition: ast.FunctionDef) -> Calla
     space: dict[str, Any] = {}
     exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, space)
     made = space["__anabranch_closure"](*[None] * len(free))
-    names = {_SELECT: _select, _ALL: _all, _ANY: _any, _NOT: _not}
+    conjunction = functools.partial(_joined, jnp.logical_and, False)
+    names = {_SELECT: _select, _ALL: conjunction, _ANY: functools.partial(_joined, jnp.logical_or, True), _NOT: _not}
     cells = dict(zip(free, function.__closure__ or (), strict=True))
     closure = tuple(cells[name] for name in made.__code__.co_freevars)
     code = _renamed(made.__code__, made.__code__.co_qualname, function.__code__.co_qualname)
@@ -99,16 +98,13 @@ class _Rewriter:
     def __init__(self, function: types.FunctionType, definition: ast.FunctionDef) -> None:
         self.scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
         self.changed = False
-        outside = {n for s in ast.walk(definition) if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
-        self.foreign = outside
+        self.foreign = {n for s in ast.walk(definition) if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
         arguments = definition.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         self.bound = {a.arg: 0 for a in every}
         for node in ast.walk(definition):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self.bound[node.id] = min(self.bound.get(node.id, node.lineno), node.lineno)
-
-    # Statements -------------------------------------------------------------------------------------------------
 
     def statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
         if isinstance(node, ast.If):
@@ -140,7 +136,7 @@ class _Rewriter:
             return node
         if isinstance(node, ast.IfExp) and self.pure(node.body) and self.pure(node.orelse):
             self.changed = True
-            sides = [_lambda([], self._expression(side)) for side in (node.body, node.orelse)]
+            sides = [_lambda(self._expression(side)) for side in (node.body, node.orelse)]
             none = ast.Tuple([], ast.Load())
             call = ast.copy_location(_call(_SELECT, self.condition(node.test), *sides, none, none), node.test)
             # Not a call whose value is stored under a name: that is how the addresses of sites are found.
@@ -196,19 +192,17 @@ class _Rewriter:
                     return None
         return names
 
-    # Expressions ------------------------------------------------------------------------------------------------
-
     def condition(self, node: ast.expr) -> ast.expr:
         """A test in which `and`, `or`, `not` and chains of comparisons do not ask for answers one by one."""
         match node:
             case ast.BoolOp(op=op, values=values) if all(map(self.pure, values)):
-                parts = [_lambda([], self.condition(value)) for value in values]
+                parts = [_lambda(self.condition(value)) for value in values]
                 return _located(_call(_ALL if isinstance(op, ast.And) else _ANY, *parts), node)
             case ast.UnaryOp(op=ast.Not(), operand=operand) if self.pure(operand):
                 return _located(_call(_NOT, self.condition(operand)), node)
             case ast.Compare(left=left, ops=ops, comparators=comparators) if len(ops) > 1 and self.pure(node):
                 sides = [left, *comparators]
-                pairs = [_lambda([], ast.Compare(sides[i], [op], [sides[i + 1]])) for i, op in enumerate(ops)]
+                pairs = [_lambda(ast.Compare(sides[i], [op], [sides[i + 1]])) for i, op in enumerate(ops)]
                 return _located(_call(_ALL, *pairs), node)
         return node
 
@@ -233,8 +227,8 @@ class _Rewriter:
         return isinstance(root, types.ModuleType) and root.__name__.partition(".")[0] in _PURE_MODULES
 
 
-def _lambda(names: list[str], body: ast.expr) -> ast.Lambda:
-    return ast.Lambda(_arguments(names), body)
+def _lambda(body: ast.expr) -> ast.Lambda:
+    return ast.Lambda(_arguments([]), body)
 
 
 def _arguments(names: list[str]) -> ast.arguments:
@@ -256,9 +250,6 @@ def _located(node: Any, like: ast.AST) -> Any:
         if not hasattr(child, "lineno"):
             ast.copy_location(child, like)
     return node
-
-
-# What the rewritten program calls -----------------------------------------------------------------------------------
 
 
 def _select(
@@ -302,15 +293,7 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, float | np.floating | PathTracer)
 
 
-def _all(*parts: Callable[[], Any]) -> Any:
-    return _joined(parts, jnp.logical_and, stop_at=False)
-
-
-def _any(*parts: Callable[[], Any]) -> Any:
-    return _joined(parts, jnp.logical_or, stop_at=True)
-
-
-def _joined(parts: tuple[Callable[[], Any], ...], operation: Callable[[Any, Any], Any], stop_at: bool) -> Any:
+def _joined(operation: Callable[[Any, Any], Any], stop_at: bool, *parts: Callable[[], Any]) -> Any:
     """`and` or `or` over values of which some are not known; those that are known stop it as in Python."""
     joined: Any = None
     for part in parts:

@@ -4,8 +4,6 @@ Both depend on the distribution's parameters, which differ between the execution
 traced once for all sites of one form, as functions of the parameters, and evaluated by NumPy over the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +29,7 @@ def can_have(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -
     if site.distribution.support is dist.constraints.real:
         return np.isfinite(values).reshape(len(values), -1).all(axis=1)
     try:
-        return _over_batch(_is_possible, site, parameters, values)
+        return _batched(_is_possible, site, parameters, values)
     except jax.errors.JAXTypeError:
         # A distribution of the user's own whose support takes Python decisions: nothing can be said against the value.
         return np.ones(len(values), bool)
@@ -43,29 +41,29 @@ def possible_values(site: Site, parameters: Sequence[np.ndarray], values: np.nda
     Only for a site whose numbers do not bind each other, as the counts of a multinomial do.
     """
     try:
-        return _over_batch(_are_possible, site, parameters, values[None])
+        return _batched(_are_possible, site, parameters, values[None])
     except jax.errors.JAXTypeError:
         return np.ones((1, len(values), *site.shape), bool)  # as in `can_have`
 
 
 def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """The values of a continuous site, each after a step in its unconstrained coordinates."""
-    return _over_batch(_moved, site, parameters, values, steps)
+    return _batched(_moved, site, parameters, values, steps)
 
 
 def placed(site: Site, parameters: Sequence[np.ndarray], coordinates: np.ndarray) -> np.ndarray:
     """The values of a continuous site at these unconstrained coordinates."""
-    return _over_batch(distributions.placed, site, parameters, coordinates)
+    return _batched(distributions.placed, site, parameters, coordinates)
 
 
 def coordinates_of(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
     """The unconstrained coordinates of a continuous site at each of its values."""
-    return _over_batch(distributions.coordinates, site, parameters, values)
+    return _batched(distributions.coordinates, site, parameters, values)
 
 
 def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
     """log |dx/du| of a continuous site at each of its values x, with u its unconstrained coordinates."""
-    return _over_batch(_log_jacobian, site, parameters, values)
+    return _batched(_log_jacobian, site, parameters, values)
 
 
 def _is_possible(distribution: Any, value: Any) -> Any:
@@ -96,12 +94,10 @@ def _log_jacobian(distribution: Any, value: Any) -> Any:
     return jnp.sum(transform.log_abs_det_jacobian(transform.inv(value), value))
 
 
-def _over_batch(
-    function: Callable[..., Any], site: Site, parameters: Sequence[np.ndarray], *values: np.ndarray
-) -> np.ndarray:
+def _batched(of: Callable[..., Any], site: Site, parameters: Sequence[np.ndarray], *values: np.ndarray) -> np.ndarray:
     """A function of a distribution and of values, for each execution."""
     arrays = [*values, *parameters]
-    [result] = numpy_backend.evaluate_jaxpr(_recorded(function, site, arrays, len(values)), arrays)
+    [result] = numpy_backend.evaluate_jaxpr(_recorded(of, site, arrays, len(values)), arrays)
     n = len(values[0])
     return result if len(result) == n else np.repeat(result, n, axis=0)
 

@@ -1,7 +1,5 @@
 """Where in the user's program something happened, and the words that stand there."""
 
-from __future__ import annotations
-
 import ast
 import dis
 import functools
@@ -12,15 +10,8 @@ import types
 from typing import Any
 
 __all__ = [
-    "belongs_to_program",
-    "frame_of",
-    "negated",
-    "question",
-    "source_line",
-    "user_frame",
-    "user_location",
-    "where",
-]
+    "belongs_to_program", "frame_of", "negated", "question", "source_line", "user_frame", "user_location", "where",
+]  # fmt: skip
 
 _MACHINERY = {
     "anabranch", "jax", "jaxlib", "numpyro", "numpy", "contextlib", "functools", "opt_einsum",
@@ -35,11 +26,9 @@ _OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
 def user_frame() -> types.FrameType | None:
     """The innermost frame that belongs to the program, not to the machinery that runs it."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if belongs_to_program(frame):
-            return frame
+    while frame is not None and not belongs_to_program(frame):
         frame = frame.f_back
-    return None
+    return frame
 
 
 def belongs_to_program(frame: types.FrameType) -> bool:
@@ -57,9 +46,7 @@ def _is_users(module: str) -> bool:
 
 def where(frame: types.FrameType | None) -> str:
     """`model.py:12`."""
-    if frame is None:
-        return "<unknown>"
-    return f"{_basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return "<unknown>" if frame is None else f"{_basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def user_location() -> str:
@@ -72,9 +59,7 @@ _basename = functools.lru_cache(maxsize=1024)(os.path.basename)
 
 def question(frame: types.FrameType | None) -> str:
     """The source of the expression that is being evaluated in `frame`: `position > 0`."""
-    if frame is None:
-        return "?"
-    return _segment(frame.f_code, frame.f_lasti)
+    return "?" if frame is None else _segment(frame.f_code, frame.f_lasti)
 
 
 def source_line(frame: types.FrameType | None) -> str:

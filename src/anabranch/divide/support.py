@@ -1,7 +1,5 @@
 """Facts about the sites of a path: the values of discrete ones, which of them guards read, how their prior is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,19 +11,13 @@ from anabranch.divide.distributions import base_support
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
-from anabranch.divide.recording import Recording, Site
+from anabranch.divide.recording import Site
 from anabranch.divide.terms import Terms
 
 __all__ = [
-    "finite_values",
-    "guarded",
-    "independent_sites",
-    "is_prior_alone",
-    "prior_is_sampled",
-    "supports_are_constant",
-    "values_of",
-    "why_not_drawn",
-]
+    "finite_values", "guarded", "independent_sites", "is_prior_alone", "prior_is_sampled", "supports_are_constant",
+    "values_of", "why_not_drawn",
+]  # fmt: skip
 
 
 def finite_values(path: Path) -> tuple[range | None, ...]:
@@ -33,19 +25,10 @@ def finite_values(path: Path) -> tuple[range | None, ...]:
 
     None where the coordinate is continuous, has infinitely many values, or has values that depend on other random
     values. In a path that is run by the interpreter they may always do so.
-
-    Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> def program():
-        ...     ab.sample("x", dist.Normal(0.0, 1.0))
-        ...     ab.sample("n", dist.Binomial(5, 0.5))
-        ...     ab.sample("k", dist.Poisson(1.0))
-        >>> finite_values(ab.find_paths(program, executions=1).paths[0])
-        (None, range(0, 6), None)
     """
     if path.interpreted:
         return (None,) * path.dim
-    by_sequence = map(_values_in, path.recordings)
+    by_sequence = ([v for site in recording.free for v in values_of(site)] for recording in path.recordings)
     return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
 
 
@@ -55,8 +38,8 @@ def guarded(path: Path) -> np.ndarray:
     for recording in path.recordings:
         terms = recording.once(Terms)
         read = terms.reads(guard.value for guard in terms.guards)
-        of_site = [[site.index in read] * int(np.prod(site.unconstrained_shape)) for site in recording.free]
-        out |= np.array([flag for flags in of_site for flag in flags], bool)
+        for site in recording.free:
+            out[recording.columns[site.name]] |= site.index in read
     return out
 
 
@@ -109,18 +92,13 @@ def supports_are_constant(path: Path) -> bool:
     return True
 
 
-def _values_in(recording: Recording) -> tuple[range | None, ...]:
-    """The values of every coordinate, in one decision sequence."""
-    return tuple(values for site in recording.free for values in values_of(site))
-
-
 def values_of(site: Site) -> list[range | None]:
     """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
     size = int(np.prod(site.unconstrained_shape))
     bounds = _bounds(site.support) if site.discrete else None
     if bounds is None:
         return [None] * size
-    lower, upper = (_per_coordinate(bound, site) for bound in bounds)
+    lower, upper = (np.broadcast_to(bound, site.shape).reshape(-1).astype(int).tolist() for bound in bounds)
     return [range(low, high + 1) for low, high in zip(lower, upper, strict=True)]
 
 
@@ -139,10 +117,6 @@ def _bounds(support: constraints.Constraint) -> tuple[np.ndarray, np.ndarray] | 
         return None
     lower, upper = (np.asarray(bound)[(..., *[None] * event)] for bound in bounds)
     return lower, upper
-
-
-def _per_coordinate(bound: np.ndarray, site: Site) -> list[int]:
-    return [int(value) for value in np.broadcast_to(bound, site.shape).reshape(-1)]
 
 
 def _union(ranges: tuple[range | None, ...]) -> range | None:

@@ -103,12 +103,7 @@ class Terms:
         site = statement if isinstance(statement, Site) else None
         if self.recording.concrete:
             return self._computed[site is None][statement.index]
-        if (
-            site is not None
-            and site.fixed is not None
-            and site.scale is None
-            and site.sampled_from is site.distribution
-        ):
+        if site and site.fixed is not None and site.scale is None and site.sampled_from is site.distribution:
             constant = self.recording.log_mass(site, site.fixed)
             if constant is not None:
                 return constant
@@ -125,9 +120,8 @@ class Terms:
             if isinstance(s, Site):
                 return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s.name, s.where, masked=False)
             if s not in self._elements:
-                self._elements[s] = elementwise_log_prob(
-                    s.distribution, s.value, s.scale, s.check_support, s.name, s.where
-                )
+                check = s.check_support
+                self._elements[s] = elementwise_log_prob(s.distribution, s.value, s.scale, check, s.name, s.where)
             return self._elements[s]
 
     def reads(self, values: Iterable[Any]) -> frozenset[int]:
@@ -141,8 +135,6 @@ class Terms:
                 waiting += [x for x in (producer.inputs if producer else ()) if isinstance(x, Node)]
                 sites.add(self.recording.drawn_from.get(node) or self.coordinates.get(node))
         return frozenset(site.index for site in sites if site is not None and site.fixed is None)
-
-    # Of a concrete run ------------------------------------------------------------------------------------------
 
     def densities(self, together: Together) -> tuple[np.ndarray, np.ndarray]:
         """The log density of each site and of each observation of a concrete run.
@@ -195,9 +187,6 @@ def _deferred(statement: Site | Observation) -> Deferred | None:
     if isinstance(s, Site):
         return known.log_density(s.value.known, s.scale, s.discrete)
     return known.log_density(s.value, s.scale, s.check_support)
-
-
-# Evaluation -----------------------------------------------------------------------------------------------------------
 
 
 class Evaluator:

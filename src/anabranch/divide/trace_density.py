@@ -1,11 +1,8 @@
 """The log density of one decision sequence by site, as a function of the values of the sites.
 
 Samplers of whole executions need log f_s of every site s, and Σ_o log g_o. NumPy computes them at first; they are
-compiled once more was computed than it takes to compile. The counts alone decide, and not the time, so that the same
-seed gives the same answer.
+compiled once more was computed than it takes to compile. Counts alone decide, and no clock: a seed has one answer.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -47,9 +44,8 @@ class Scorer:
         if self.recording.free and (self.steps > _STEPS or self.numbers > _NUMBERS):
             self._compiled.seconds = self._compiled.seconds or self.seconds
             rows = [np.asarray(values[site.name], np.float64).reshape(n, -1) for site in self.recording.free]
-            log_probs, log_likelihood = in_blocks(
-                self._compiled, _FEW if n <= _FEW else _MANY, np.concatenate(rows, axis=1)
-            )
+            size = _FEW if n <= _FEW else _MANY
+            log_probs, log_likelihood = in_blocks(self._compiled, size, np.concatenate(rows, axis=1))
             return log_probs, log_likelihood
         parts = [slice(start, min(start + AT_ONCE, n)) for start in range(0, max(n, 1), AT_ONCE)]
         both = [self._on_host({k: v[part] for k, v in values.items()}, part.stop - part.start) for part in parts]

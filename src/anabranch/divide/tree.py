@@ -2,11 +2,8 @@
 
 An inner node is a question of the program; its edges are the answers that have been met. Where every answer is known,
 a batch is split by evaluating the slice of the graph that the question needs, without running any Python. Where a batch
-comes to an unexplored node, the program is run once: the largest part of the batch goes along, and the others are sent
-on their way afterwards.
+comes to an unexplored node, the program is run once: the largest part of the batch goes along, and the others follow.
 """
-
-from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -115,12 +112,6 @@ class Tree:
             raise
         self.completed += 1
 
-    def _say_if_invalid(self, run: Recording | None) -> None:
-        """Say once that an execution is impossible because Python computed an invalid parameter for it."""
-        if run is not None and run.invalid is not None and not self._said_invalid:
-            self._said_invalid = True
-            logger.warning("%s Such executions count as impossible.", run.invalid)
-
     def _overran(self, site: str, place: str) -> None:
         """Count a run with too many sites; there must be others, if there were many."""
         self.overruns += 1
@@ -180,11 +171,16 @@ class Tree:
         checkpoint()
         self.runs += 1
         try:
-            run = interpret(self.program, _prior_or_given(member, given))
+            run = interpret(
+                self.program,
+                lambda site, parameters: given[site.name] if site.name in given else member.draw(site, parameters)[0],
+            )
         except TooManySites as beyond:
             run = None
             self._overran(*beyond.args)
-        self._say_if_invalid(run)
+        if run is not None and run.invalid is not None and not self._said_invalid:
+            self._said_invalid = True
+            logger.warning("%s Such executions count as impossible.", run.invalid)
         child = node.child(run.signature if run else "truncated", None)
         if run is None:
             child.truncated = True
@@ -207,7 +203,8 @@ class ExploringOracle(ReplayingOracle):
     def _check(self, recording: Recording, question: Question) -> None:
         asked_at = self.way[self.position].parent
         assert asked_at is not None
-        if asked_at.question != question or _differs(asked_at.recording, recording):
+        old = asked_at.recording
+        if asked_at.question != question or (old and old.addresses[: len(recording.sites)] != recording.addresses):
             raise not_a_function(asked_at.recording, recording)
 
     def _beyond(self, recording: Recording, question: Question, asked: Node) -> np.ndarray:
@@ -298,16 +295,3 @@ def _drawn_so_far(node: DecisionNode, batch: Batch) -> dict[str, np.ndarray]:
         return {}
     names = {site.outputs[0]: site.name for site in recording.sites}
     return {names[drawn]: value for drawn, value in batch.env.items() if drawn in names}
-
-
-def _prior_or_given(member: Batch, given: dict[str, np.ndarray]) -> Callable[[Site, list[np.ndarray]], np.ndarray]:
-    def value(site: Site, parameters: list[np.ndarray]) -> np.ndarray:
-        if site.name in given:
-            return given[site.name]
-        return member.draw(site, parameters)[0]
-
-    return value
-
-
-def _differs(old: Recording | None, new: Recording) -> bool:
-    return old is not None and old.addresses[: len(new.sites)] != new.addresses

@@ -8,11 +8,8 @@ raises an exception in the thread of a program
     whose run is over, because its time limit is reached or because the user has interrupted it.
 
 The exception must never arrive after the program has ended, nor while the library's own code runs. Raising it, the end
-of the program and the start of the library's own code therefore take one lock, and an exception that was raised but
-has not arrived is withdrawn.
+of the program and the start of the library's own code therefore take one lock; one that has not arrived is withdrawn.
 """
-
-from __future__ import annotations
 
 import ctypes
 import os
@@ -24,7 +21,7 @@ from typing import Any
 
 from anabranch import errors
 from anabranch.divide.source_location import belongs_to_program, where
-from anabranch.limits import LimitReached, Limits, current
+from anabranch.limits import LimitReached, current
 
 __all__ = ["Watch"]
 
@@ -136,9 +133,11 @@ class Watch:
 
     def _reason_to_end(self) -> BaseException | None:
         limits = self._limits
-        if limits is not None and (limits.cancelled.is_set() or _is_long_over(limits)):
+        seconds = None if limits is None else limits.seconds
+        is_over = limits is not None and seconds is not None and limits.elapsed > seconds + _GRACE
+        if is_over or (limits is not None and limits.cancelled.is_set()):
             return LimitReached()
-        if (limits is not None and limits.seconds is not None) or time.monotonic() - self._since < ENDLESS:
+        if seconds is not None or time.monotonic() - self._since < ENDLESS:
             return None
         return errors.EndlessProgram(
             f"the program has reached no statement and no branch on a random value for {ENDLESS:g} seconds",
@@ -160,21 +159,13 @@ _registering = threading.Lock()
 _watching = False
 
 
-def _is_long_over(limits: Limits) -> bool:
-    return limits.seconds is not None and limits.elapsed > limits.seconds + _GRACE
-
-
-def _check_all() -> None:
-    for watch in list(_running.values()):
-        watch.check()
-
-
 def _watch_all() -> None:
     global _watching
     idle = 0
     while idle < _IDLE:
         time.sleep(_EVERY)
-        _check_all()
+        for watch in list(_running.values()):
+            watch.check()
         with _registering:
             idle = 0 if _running else idle + 1
             _watching = idle < _IDLE

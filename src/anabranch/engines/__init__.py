@@ -10,17 +10,6 @@ from anabranch.engines.smc import SMC
 from anabranch.engines.svi import SVI
 
 __all__ = [
-    "BBVI",
-    "IPMCMC",
-    "PIMH",
-    "PMMH",
-    "SMC",
-    "SVI",
-    "ImportanceSampling",
-    "InvolutiveMH",
-    "LightweightMH",
-    "Move",
-    "ParticleGibbs",
-    "RandomWalkMH",
-    "Rejection",
-]
+    "BBVI", "IPMCMC", "PIMH", "PMMH", "SMC", "SVI", "ImportanceSampling", "InvolutiveMH", "LightweightMH", "Move",
+    "ParticleGibbs", "RandomWalkMH", "Rejection",
+]  # fmt: skip

@@ -1,14 +1,12 @@
 """Ancestor sampling: in a conditional filter the reference may continue the past of any particle.
 
-The beginning of a long execution, which has few distinct particles by the end of a filter, can change in this way
-(Lindsten, Jordan and Schön, 2014).
+The beginning of a long execution, of which few particles differ at the end, can change so (Lindsten et al., 2014).
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch.divide import Constraints, Executions, Site
 from anabranch.engines.runner import Runner
@@ -24,24 +22,17 @@ class Past:
     γ(x_{1:t}^i), which is zero where the program, with that past, does not have the remaining sites of x'.
     """
 
-    def __init__(
-        self, runner: Runner, arrivals: Sequence[Executions], observed: int, log_likelihood: np.ndarray
-    ) -> None:
+    def __init__(self, runner: Runner, groups: Sequence[Executions], observed: int, log_likelihood: np.ndarray) -> None:
         self.runner, self.log_likelihood = runner, log_likelihood
         self.traces = Traces.empty(runner.paths, len(log_likelihood))
-        for arrival in arrivals:
+        for arrival in groups:
             for site, value in _sites_before(arrival, observed):
                 self.traces.put((site.name, site.shape), arrival.members, value)
 
     def choose(
-        self,
-        ancestors: np.ndarray,
-        references: Constraints,
-        log_weights: np.ndarray,
-        filters: np.ndarray,
-        rng: np.random.Generator,
+        self, ancestors: np.ndarray, references: Constraints, log_weights: np.ndarray, rows: np.ndarray, rng: Generator
     ) -> None:
-        """Choose the past of the reference, the first particle, of each of these filters."""
+        """Choose the past of the reference, the first particle, of each of the filters in these rows."""
         n = log_weights.shape[1]
         first = np.repeat(np.arange(len(log_weights)) * n, n)
         values, present = dict(self.traces.values), dict(self.traces.present)
@@ -52,8 +43,7 @@ class Past:
             # A site of the reference's own past is not part of its future.
             rest[key] = references.present[key][first] & ~self.traces.present.get(key, nowhere)[first]
             clash |= rest[key] & self.traces.present.get(key, nowhere)
-            filled = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
-            values[key] = filled
+            values[key] = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
             present[key] = present.get(key, nowhere) | rest[key]
         whole = self.runner.execute(len(first), Constraints(values, present))
         log_future = valid(whole.log_likelihood) - self.log_likelihood
@@ -64,7 +54,7 @@ class Past:
             fits &= ~(there & ~present.get(key, nowhere))  # one that the reference does not have
             log_future += np.where(there & wanted, whole.log_probs.get(key, 0.0), 0.0)
         log_odds = np.where(fits, log_weights.ravel() + log_future, -np.inf).reshape(log_weights.shape)
-        for row in np.flatnonzero(filters):
+        for row in np.flatnonzero(rows):
             if np.isfinite(log_odds[row]).any():
                 ancestors[row * n] = row * n + int((log_odds[row] + rng.gumbel(size=n)).argmax())
 

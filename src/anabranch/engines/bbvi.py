@@ -10,8 +10,6 @@ are defined for every execution that the prior can draw, and never exceed the li
 Weighted average importance sampling and defensive mixture distributions, 1995).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,14 +34,10 @@ class BBVI(VariationalEngine):
         from_prior: the share of executions from the prior.
 
     Example:
-        >>> import anabranch as ab, numpyro.distributions as dist
-        >>> from anabranch.engines.bbvi import BBVI
-        >>> def coin(heads):
-        ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
-        ...     p = 0.5 if fair else ab.sample("p", dist.Beta(1.0, 1.0))
-        ...     ab.observe("heads", dist.Binomial(10, p), heads)
-        >>> posterior = ab.infer(coin, 9, engine=BBVI(), budget=20_000)
-        >>> abs(posterior.log_evidence - -2.9890) < 4 * posterior.log_evidence_sd < 0.05
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> posterior = ab.infer(programs.branching, 2.0, engine=ab.engines.BBVI(), budget=20_000)
+        >>> abs(posterior.log_evidence - -3.1495) < 4 * posterior.log_evidence_sd < 0.05
         True
     """
 
@@ -58,11 +52,9 @@ class BBVI(VariationalEngine):
 
     def sample(self, session: Session) -> None:
         guide = self.fitted(session)
-        self.weigh(session, lambda n: self._weighed(session, guide, n))
+        session.collect(self.draws_batch, lambda n: self._weighed(session, guide, n))
 
     def fitted(self, session: Session) -> MeanField:
-        """The guide after the fit."""
-
         def step(n: int, rate: float) -> None:
             population = guide.execute(session.runner, n, self.from_prior, session.rng)
             guide.climb(population, rate)

@@ -8,8 +8,6 @@ coordinates of the path. For draws x from it, M around each centre, the weights 
 and Ẑ = Σ_k Ẑ_k over the paths that the chains have visited. The mass of all other paths is missing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import logsumexp
 
@@ -35,17 +33,13 @@ _MIN_VALUES = 5
 def centred_posterior(session: Session) -> Posterior:
     """The posterior by importance samples around the kept states of the session, with the rest of the budget.
 
-    If the rest of the budget or of the time is too small for samples on every path, it is the posterior of the chains,
-    without an evidence.
+    If that, or the time, is too small for samples on every path, it is the posterior of the chains, without evidence.
     """
     session.finish()
     session.check_not_empty()
     solutions, evidence = session.collection.solutions(with_evidence=False)
     weighed = [(each, w) for each, w in zip(solutions, evidence.weights, strict=True) if len(each.points)]
-    around, weights = (
-        [_CentredSamples(solution) for solution, _ in weighed],
-        np.array([weight for _, weight in weighed]),
-    )
+    around, weights = [_CentredSamples(solution) for solution, _ in weighed], np.array([w for _, w in weighed])
     with session.until(1.0):
         _share_out(session, around, weights)
     if not around or not all(each.points for each in around):
@@ -54,7 +48,7 @@ def centred_posterior(session: Session) -> Posterior:
             "was not estimated. Give it more budget or time."
         )
         return session.posterior()
-    estimates = {each.solution.path: each.estimate for each in around}
+    estimates = {each.solution.path: each.estimate() for each in around}
     out = [
         Solution(path, estimates.get(path) or Estimate.nothing(path.dim, 0, "RandomWalkMH"), visits=solution.visits)
         for solution in solutions
@@ -68,18 +62,6 @@ def centred_posterior(session: Session) -> Posterior:
     return Posterior(session.division.program, out, session.run(found))
 
 
-def _share_out(session: Session, around: list[_CentredSamples], weights: np.ndarray) -> None:
-    """Draw one sample for each centre on every path, or as many as possible; then more on each path by its weight."""
-    left = session.limits.budget - session.runner.evaluations
-    each = min(_CENTRES, left // max(len(around), 1))
-    for path in around:
-        path.draw(session, each)
-    left = session.limits.budget - session.runner.evaluations
-    for path, weight, heavier in zip(around, weights, np.cumsum(weights[::-1])[::-1], strict=True):
-        until = session.progressed + (1 - session.progressed) * weight / max(heavier, weight)
-        path.draw(session, int(left * weight), until)
-
-
 class _CentredSamples:
     """Importance samples around the states that chains had on one path."""
 
@@ -91,7 +73,6 @@ class _CentredSamples:
         self.log_weights: list[np.ndarray] = []
         self.pace = Pace()
 
-    @property
     def estimate(self) -> Estimate:
         points, log_weights = np.concatenate(self.points), np.concatenate(self.log_weights)
         return Estimate.from_weights(points, log_weights, len(points), "RandomWalkMH")
@@ -115,6 +96,18 @@ class _CentredSamples:
             session.runner.evaluations += len(drawn)
             self.points.append(drawn)
             self.log_weights.append(log_density - log_mixture)
+
+
+def _share_out(session: Session, around: list[_CentredSamples], weights: np.ndarray) -> None:
+    """Draw one sample for each centre on every path, or as many as possible; then more on each path by its weight."""
+    left = session.limits.budget - session.runner.evaluations
+    each = min(_CENTRES, left // max(len(around), 1))
+    for path in around:
+        path.draw(session, each)
+    left = session.limits.budget - session.runner.evaluations
+    for path, weight, heavier in zip(around, weights, np.cumsum(weights[::-1])[::-1], strict=True):
+        until = session.progressed + (1 - session.progressed) * weight / max(heavier, weight)
+        path.draw(session, int(left * weight), until)
 
 
 def _width(path: Path, states: np.ndarray, blocks: np.ndarray | None) -> np.ndarray:

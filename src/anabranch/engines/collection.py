@@ -7,11 +7,8 @@ share of path k in all weight,
     Ẑ = Σ A_bk / Σ n_b,        sd(Ẑ)² = B/(B−1) Σ_b (A_b − n_b Ẑ)² / (Σ n_b)²,
                                sd(p_k)² = B/(B−1) Σ_b (A_bk − p_k A_b)² / (Σ A_b)².
 
-All weights count in these sums. Of the executions themselves a limited number is kept, the light ones with a
-probability in proportion to their weight.
+All weights count in these sums. Some of the executions are kept, light ones in proportion to their weight.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -39,8 +36,7 @@ Kept = tuple[Traces, np.ndarray, np.ndarray]
 class Collection:
     """Weighted executions.
 
-    With `weighted`, the draws are independent, and have a Pareto k; with `apart`, the evidence does not come from their
-    weights.
+    With `weighted`, draws are independent and have a Pareto k; with `apart`, their weights do not give the evidence.
     """
 
     max_kept: ClassVar[int] = 50_000
@@ -62,7 +58,6 @@ class Collection:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether there is an estimate of the evidence."""
         return not self.apart or self._evidence is not None
 
     @property
@@ -108,12 +103,8 @@ class Collection:
         executions, beyond = self.executions + len(path), self.beyond + int((path < 0).sum())
         masses, size = self.masses | masses, self._size + sum(len(each) for _, each, _ in taken)
         # Python handles an interrupt after a call, or where a loop begins again: not between these.
-        self.counts = counts
-        self.masses = masses
-        self.executions = executions
-        self.beyond = beyond
-        self._top = top
-        self._size = size
+        self.counts, self.masses, self.executions, self.beyond = counts, masses, executions, beyond
+        self._top, self._size = top, size
         self._kept.extend(taken)
         if self._size > 2 * self.max_kept:
             self._thin()
@@ -153,10 +144,10 @@ class Collection:
         self._kept, self._size = [(traces, log_weights, blocks)], len(log_weights)
 
     def _all(self) -> Kept:
+        if not self._kept:
+            return Traces.empty(list(self.masses), 0), np.zeros(0), np.zeros(0, int)
         traces, log_weights, blocks = zip(*self._kept, strict=True)
         return Traces.joined(traces), np.concatenate(log_weights), np.concatenate(blocks)
-
-    # Estimates --------------------------------------------------------------------------------------------------
 
     def evidence(self) -> tuple[float, float]:
         """log Ẑ and its standard error."""
@@ -180,43 +171,32 @@ class Collection:
         """Each path with its draws, and the evidence, if the engine estimates it."""
         log_z, log_z_sd = self.evidence()
         weights, sds = self.weights()
-        kept = self._all() if self._kept else None
-        solutions = []
+        kept, solutions = self._all(), []
         for path, weight, sd in zip(self.masses, weights, sds, strict=True):
             log_share = float(np.log(weight)) if weight > 0 else -np.inf
             log_mass = log_share + log_z if with_evidence else log_share
             relative = sd / weight if weight > 0 else np.inf
             if with_evidence:
-                own = np.inf if self.apart else _log_mean(self.masses[path], self.counts)[1]
-                relative = np.hypot(relative, log_z_sd) if self.apart else own
+                own_sd = _log_mean(self.masses[path], self.counts)[1]
+                relative = np.hypot(relative, log_z_sd) if self.apart else own_sd
             solutions.append(Solution(path, self._estimate(path, kept, log_mass, float(relative))))
         evidence = Evidence(log_z, log_z_sd, weights, sds) if with_evidence else Evidence(None, None, weights, sds)
         return solutions, evidence
 
-    def _estimate(self, path: Path, kept: Kept | None, log_mass: float, sd: float) -> Estimate:
-        points, log_weights, blocks = np.zeros((0, path.dim)), np.zeros(0), np.zeros(0, int)
-        rows = np.zeros(0, int) if kept is None else np.flatnonzero(kept[0].path == kept[0].paths.index(path))
-        if kept is not None and len(rows):
-            traces, log_weights, blocks = kept
-            points, log_weights, blocks = traces.coordinates(path, rows), log_weights[rows], blocks[rows]
-            # A draw at the edge of a support has no finite coordinates.
-            inside = np.isfinite(points).all(axis=1)
-            points, log_weights, blocks = points[inside], log_weights[inside], blocks[inside]
+    def _estimate(self, path: Path, kept: Kept, log_mass: float, sd: float) -> Estimate:
+        traces, log_weights, blocks = kept
+        rows = np.flatnonzero(traces.path == traces.paths.index(path))
+        points = traces.coordinates(path, rows)
+        # A draw at the edge of a support has no finite coordinates.
+        inside = np.isfinite(points).all(axis=1)
+        points, log_weights, blocks = points[inside], log_weights[rows[inside]], blocks[rows[inside]]
         if not len(points):
             none = Estimate.nothing(path.dim, self.executions, self.method)
             return replace(none, log_evidence=log_mass, log_evidence_sd=sd)
-        return Estimate.from_draws(
-            points,
-            log_weights,
-            log_mass,
-            sd,
-            self.executions,
-            self.method,
-            ess=effective_sample_size(log_weights) * self.ess_share,
-            pareto_k=pareto_k(log_weights) if self.weighted else np.nan,
-            r_hat=self.r_hat,
-            blocks=blocks,
-        )
+        ess = effective_sample_size(log_weights) * self.ess_share
+        k = pareto_k(log_weights) if self.weighted else np.nan
+        return Estimate.from_draws(points, log_weights, log_mass, sd, self.executions, self.method, ess=ess,
+                                   pareto_k=k, r_hat=self.r_hat, blocks=blocks)  # fmt: skip
 
 
 def _log_mean(log_mass: np.ndarray, counts: np.ndarray) -> tuple[float, float]:

@@ -10,8 +10,6 @@ that h is an involution, that x' and a' are traces of the program and of the pro
 back multiply to one (Green, 1995; Cusumano-Towner, Lew and Mansinghka, 2020).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +34,7 @@ class InvolutiveMH(ChainEngine):
 
     Args:
         moves: one or several `Move`s. One is chosen at random at each step, the same for all chains.
-        chains: that run side by side; errors come from how they differ. With more of them a budget is spent faster, in
-            fewer steps each.
+        chains: that run side by side; errors come from how they differ. More of them spend a budget in fewer steps.
         warmup: the share of the budget whose states are not kept.
         between: random-walk steps on single sites, as those of `RandomWalkMH`, after each move.
         local_share: the share of local moves among these; the others draw a site from its prior.
@@ -89,7 +86,7 @@ class InvolutiveMH(ChainEngine):
                 local.learn(new)
             for _ in range(self.between):
                 new = single_site_step(runner, new, local, rng)
-            state = state.followed_by(new)
+            state = state.with_rows(np.arange(moved), new)
             chains.add(state, moved=moved)
 
 

@@ -35,11 +35,6 @@ class _Space:
         simplex = isinstance(base_support(site.distribution.support), type(constraints.simplex))
         return cls(site.shape, int(np.prod(site.unconstrained_shape)), simplex)
 
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known which numbers can vary by themselves."""
-        return self.simplex or self.size == int(np.prod(self.shape))
-
     def displaced(self, value: Any, numbers: Any) -> Any:
         """The value, with its numbers moved; the last of a simplex follows from the others."""
         if not self.simplex:
@@ -126,7 +121,7 @@ class Branch:
         return list(sources.values()), targets
 
     def _check_space(self, name: str, space: _Space) -> None:
-        if not space.is_known:
+        if not space.simplex and space.size != int(np.prod(space.shape)):
             raise errors.EngineCannotRun(
                 f"the move {self.move!r} changes the values of a site whose numbers cannot vary by themselves, "
                 "so that the Jacobian is not defined",

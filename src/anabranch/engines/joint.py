@@ -42,7 +42,6 @@ class Columns:
         return out
 
     def put(self, key: Key, rows: np.ndarray, values: np.ndarray) -> None:
-        """Set the values of some rows."""
         if key not in self.values:
             self.values[key], self.present[key] = np.zeros((self.n, *key[1])), np.zeros(self.n, bool)
         self.values[key][rows], self.present[key][rows] = values, True
@@ -57,11 +56,9 @@ class Columns:
         return out
 
     def given(self, *, redraw_outside: bool = False) -> Constraints:
-        """The constraints of an execution with these values."""
         return Constraints(self.values, self.present, redraw_outside=redraw_outside)
 
     def largest(self) -> np.ndarray:
-        """The largest absolute value in each row."""
         out = np.zeros(self.n)
         for key, values in self.values.items():
             absolute = np.abs(values).reshape(self.n, -1).max(axis=1, initial=0.0)

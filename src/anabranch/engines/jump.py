@@ -5,15 +5,13 @@ q(a' | x') and h(h(x, a)), which must be (x, a). Values outside a support have n
 other mismatch is an error that names the move.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Constraints, Executions, Path
+from anabranch.divide import Constraints, Executions
 from anabranch.engines.jacobian import Branch
 from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
 from anabranch.engines.markov import accepted
@@ -31,14 +29,9 @@ _ROUNDING = 1e3 * np.finfo(float).eps
 
 @dataclass
 class _Application:
-    """A move applied to points (x, a), one in each row.
+    """A move applied to points (x, a), one in each row: log q(a | x) and the image (x', a') = h(x, a).
 
-    Attributes:
-        point: x and a.
-        log_q: log q(a | x).
-        image: (x', a') = h(x, a).
-        branches: the decision sequences of the move.
-        branch: the number of the decision sequence of each row; -1 for rows without one.
+    `branch` is the number among the `branches`, decision sequences of the move, of each row; -1 for rows without one.
     """
 
     point: Columns
@@ -48,7 +41,6 @@ class _Application:
     branch: np.ndarray
 
     def add(self, branch: Branch, arrival: Executions) -> None:
-        """Add the rows of one decision sequence."""
         members = arrival.members
         self.branch[members] = len(self.branches)
         self.branches.append(branch)
@@ -94,17 +86,12 @@ class Jump:
         for path, rows in traces.by_path():
             rows = rows[wanted[rows]]
             if len(rows):
+                if path.signature not in self._by_path:
+                    self._by_path[path.signature] = PathMove(self.move, path, self.runner.program)
                 # Each path has its own seed: with one for all, chains on two paths would have the same draws.
-                for branch, arrival in self._on(path).send(given, rows, int(rng.integers(2**62))):
+                for branch, arrival in self._by_path[path.signature].send(given, rows, int(rng.integers(2**62))):
                     out.add(branch, arrival)
         return out
-
-    def _on(self, path: Path) -> PathMove:
-        if path.signature not in self._by_path:
-            self._by_path[path.signature] = PathMove(self.move, path, self.runner.program)
-        return self._by_path[path.signature]
-
-    # Whether (x', a') is a trace of the program and of the proposal -----------------------------------------------
 
     def _has_the_trace(self, state: Traces, new: Traces, given: Columns) -> np.ndarray:
         """The rows in which the program was executed with x', of which no value was drawn instead."""
@@ -129,14 +116,10 @@ class Jump:
                     self._check_whole((site.name, site.shape), given, np.flatnonzero(back.branch == number))
         possible = possible & ~replaced(given, drawn)
         fault, drawn_there = "cannot be undone from the path ({}): ", "auxiliary variables drawn given the new trace"
-        missing = (
-            "its proposal draws the auxiliary variable there, of the shape {}, and the involution returns no value"
-        )
-        self._check_same(drawn, given, possible, f"{fault}{missing} for it", f"Return all {drawn_there}", new)
-        extra = (
-            "the involution returns the auxiliary variable, of the shape {}, and the proposal does not draw it there"
-        )
-        self._check_same(given, drawn, possible, f"{fault}{extra}", f"Return only {drawn_there}", new)
+        missing = "its proposal draws the auxiliary variable there, of the shape {}, and the involution returns no "
+        extra = "the involution returns the auxiliary variable, of the shape {}, and the proposal does not draw it "
+        self._check_same(drawn, given, possible, f"{fault}{missing}value for it", f"Return all {drawn_there}", new)
+        self._check_same(given, drawn, possible, f"{fault}{extra}there", f"Return only {drawn_there}", new)
         return possible
 
     def _check_same(
@@ -159,8 +142,6 @@ class Jump:
                 remedy="Return an integer",
             )
 
-    # Whether h is an involution ------------------------------------------------------------------------------------
-
     @np.errstate(all="ignore")  # at the edge of a support, slopes are infinite
     def _log_jacobian(self, state: Traces, there: _Application, back: _Application, rows: np.ndarray) -> np.ndarray:
         """log |det ∂h| in the rows, after all checks of the involution."""
@@ -170,9 +151,8 @@ class Jump:
             members = rows[(pairs[rows] == pair).all(axis=1)]
             start, goal = there.branches[pair[0]], back.branches[pair[1]]
             self._check_size(start, goal, _path(state, members[0]))
-            log_there[members] = _log_det(start.jacobian(goal, there.point, members))
-            backwards = goal.jacobian(start, back.point, members)
-            log_back[members] = _log_det(backwards)
+            forwards, backwards = start.jacobian(goal, there.point, members), goal.jacobian(start, back.point, members)
+            log_there[members], log_back[members] = (np.linalg.slogdet(each)[1] for each in (forwards, backwards))
             amplified[members] = np.abs(backwards).sum(axis=2).max(axis=1, initial=0.0)
         # The way back amplifies the rounding of the values that it starts from.
         rounding = _ROUNDING * amplified * back.point.largest()
@@ -227,7 +207,3 @@ class Jump:
 
 def _path(traces: Traces, row: int) -> str:
     return traces.paths[traces.path[row]].description
-
-
-def _log_det(matrices: np.ndarray) -> np.ndarray:
-    return np.linalg.slogdet(matrices)[1]

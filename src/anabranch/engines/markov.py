@@ -1,10 +1,8 @@
 """What the engines that run Markov chains have in common: starting points, kept states, and convergence."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -64,17 +62,11 @@ def accepted(log_ratio: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 @dataclass
 class ChainSteps:
-    """The states of chains after each of some steps.
+    """The states of chains after each of some steps, the first of which has the number `first`.
 
-    Attributes:
-        first: the number of the first step.
-        every: the executions of one in so many steps are kept.
-        moving: (chains,), the chains that make these steps.
-        path: (steps, chains), a number among the runner's paths; -1 where the step was not made.
-        log_density: (steps, chains).
-        clock: (chains,), the steps that each chain has made.
-        kept: executions, each with the numbers of their steps and of their chains.
-        points: the same as points of a path, by its number.
+    `moving` (chains,) are the chains that make these steps, `clock` (chains,) how many each has made. `path` (steps,
+    chains) is a number among the runner's paths, -1 where the step was not made. The executions of one in `every` steps
+    are `kept`, with the numbers of their steps and chains; `points` are the same as points of a path, by its number.
     """
 
     first: int
@@ -84,12 +76,10 @@ class ChainSteps:
     log_density: np.ndarray
     clock: np.ndarray
     kept: list[tuple[Traces, np.ndarray, np.ndarray]] = field(default_factory=list)
-    points: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    points: dict[int, list[tuple[np.ndarray, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def begun(cls, steps: int, moving: np.ndarray, every: int, first: int = 0) -> ChainSteps:
+    def begun(cls, steps: int, moving: np.ndarray, every: int, first: int = 0) -> Self:
         """Steps that no chain has made yet."""
         n = len(moving)
         return cls(first, every, moving, np.full((steps, n), -1), np.full((steps, n), -np.inf), np.zeros(n, int))

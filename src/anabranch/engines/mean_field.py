@@ -13,8 +13,10 @@ A discrete site whose numbers constrain each other (a multinomial), or with too 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -48,14 +50,10 @@ Kind = tuple[str, tuple[int, ...], bool, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SiteDraws:
-    """The draws of one site in some executions.
+    """The draws of one site in some executions, whose numbers are `rows`.
 
-    Attributes:
-        rows: the numbers of the executions.
-        coordinates: the unconstrained coordinates of a continuous site, the values of a discrete one.
-        log_prior: the log prior density of the draws.
-        log_jacobian: log |dx/du| of a continuous site, else zero.
-        possible: of a discrete site with a factor, which values of its table it can have (n or 1, v, *shape).
+    `coordinates` are the unconstrained ones of a continuous site, and the values of a discrete one. `log_jacobian` is
+    log |dx/du| of a continuous site, else zero; `possible` (n or 1, v, *shape), which values of its table one can have.
     """
 
     rows: np.ndarray
@@ -65,7 +63,6 @@ class SiteDraws:
     possible: np.ndarray | None = None
 
     def take(self, index: np.ndarray) -> SiteDraws:
-        """Some of the executions."""
         possible = self.possible if self.possible is None or len(self.possible) == 1 else self.possible[index]
         rows, coordinates, log_prior, log_jacobian = (column[index] for column in self._columns)
         return SiteDraws(rows, coordinates, log_prior, log_jacobian, possible)
@@ -76,7 +73,6 @@ class SiteDraws:
 
     @property
     def are_finite(self) -> np.ndarray:
-        """Which draws have finite coordinates."""
         return np.isfinite(self.coordinates.reshape(len(self.rows), -1)).all(axis=1)
 
     @classmethod
@@ -117,9 +113,6 @@ class Normals:
         coordinates = self.mean + np.exp(self.log_scale) * noise
         return site_transforms.placed(site, parameters, coordinates), np.ones(len(noise), bool)
 
-    def possible(self, site: Site, parameters: list[np.ndarray]) -> None:
-        """Which values of its table the site can have: there is no table."""
-
     def log_density(self, met: SiteDraws) -> np.ndarray:
         """log q_s of each execution."""
         with np.errstate(invalid="ignore"):  # coordinates are infinite at the edge of a support
@@ -133,12 +126,8 @@ class Normals:
         return np.stack([np.tensordot(signal, z, 1), np.tensordot(signal, z**2 - 1, 1)])
 
     def move(self, step: np.ndarray) -> None:
-        """Change the parameters."""
         self.mean = self.mean + np.exp(self.log_scale) * step[0]
         self.log_scale = self.log_scale + step[1]
-
-    def learn(self, draws: np.ndarray) -> None:
-        """Add the values of draws from the prior: there is no table."""
 
     def _standard(self, met: SiteDraws) -> np.ndarray:
         return (met.coordinates - self.mean) * np.exp(-self.log_scale)
@@ -155,7 +144,9 @@ class Categories:
         self.values = np.union1d(values, np.unique(draws)).astype(np.int64)
         self.logits = np.log(_counts(draws, self.values) + _PSEUDOCOUNT)
         self.adam = Adam(self.logits.shape)
-        self._constant: dict[Site, np.ndarray] = {}
+        self._of_constant = lru_cache(_MAX_CACHED)(
+            lambda site: site_transforms.possible_values(site, [with_batch_axis(x) for x in site.inputs], self.values)
+        )
 
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
         return rng.random((n, *self.logits.shape[1:]))
@@ -169,14 +160,10 @@ class Categories:
         return self.values[place], np.broadcast_to(_is_any(possible), len(noise)).copy()
 
     def possible(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
-        if not _is_constant(site):
-            return site_transforms.possible_values(site, parameters, self.values)
-        if site not in self._constant:
-            if len(self._constant) >= _MAX_CACHED:
-                self._constant.clear()
-            constants = [with_batch_axis(x) for x in site.inputs]
-            self._constant[site] = site_transforms.possible_values(site, constants, self.values)
-        return self._constant[site]
+        """Which values of the table the site can have (n or 1, v, *shape)."""
+        if _is_constant(site):
+            return self._of_constant(site)
+        return site_transforms.possible_values(site, parameters, self.values)
 
     def log_density(self, met: SiteDraws) -> np.ndarray:
         place, known = self._places(met)
@@ -197,6 +184,7 @@ class Categories:
         self.logits = self.logits + step
 
     def learn(self, draws: np.ndarray) -> None:
+        """Add the values of draws from the prior to the table."""
         new = np.setdiff1d(draws, self.values)[: max(_MAX_VALUES - len(self.values), 0)].astype(np.int64)
         if not len(new):
             return
@@ -207,7 +195,7 @@ class Categories:
         self.logits = np.insert(self.logits, places, logits, axis=0)
         self.adam.first = np.insert(self.adam.first, places, 0.0, axis=0)
         self.adam.second = np.insert(self.adam.second, places, 0.0, axis=0)
-        self._constant.clear()
+        self._of_constant.cache_clear()
 
     def _log_probabilities(self, possible: np.ndarray | None) -> np.ndarray:
         """log q(v) of each value (n or 1, v, *shape); NaN where none is possible."""
@@ -256,14 +244,10 @@ class MeanField:
         self.factors: dict[Kind, Factor] = {}
         self._waiting: dict[Kind, list[np.ndarray]] = {}
 
-    # Executions -------------------------------------------------------------------------------------------------
-
     def execute(self, runner: Runner, n: int, from_prior: float, rng: np.random.Generator) -> Population:
         """Execute the program n times, from the prior with probability `from_prior`, else from the guide."""
         guided = rng.random(n) >= from_prior
-        proposals = {
-            kind[:2]: _FactorDraws(kind, factor, factor.noise(n, rng)) for kind, factor in self.factors.items()
-        }
+        proposals = {kind[:2]: _proposal(kind, each, each.noise(n, rng)) for kind, each in self.factors.items()}
         arrivals = runner.send(n, Constraints(present=dict.fromkeys(proposals, guided), proposals=proposals))
         traces = runner.traces(arrivals, n)
         sites, log_guide = self._sites(arrivals, traces), np.zeros(n)
@@ -274,7 +258,6 @@ class MeanField:
         return Population(traces, sites, guided, log_guide)
 
     def _sites(self, arrivals: Sequence[Executions], traces: Traces) -> dict[Kind, list[SiteDraws]]:
-        """The draws of every site of the executions."""
         sites: dict[Kind, list[SiteDraws]] = {}
         for executions in arrivals:
             if executions.path is not None:
@@ -288,13 +271,11 @@ class MeanField:
         constant = site.discrete and _is_constant(site)
         parameters = [] if constant else executions.parameters(site.name)[1]
         if site.discrete:
-            possible = None if factor is None else factor.possible(site, parameters)
+            possible = factor.possible(site, parameters) if isinstance(factor, Categories) else None
             return SiteDraws(rows, values.astype(np.int64), log_prior, np.zeros(len(rows)), possible)
         with np.errstate(all="ignore"):
             coordinates = site_transforms.coordinates_of(site, parameters, values)
             return SiteDraws(rows, coordinates, log_prior, site_transforms.log_jacobian(site, parameters, values))
-
-    # Fitting ----------------------------------------------------------------------------------------------------
 
     def climb(self, population: Population, rate: float) -> None:
         """A step along the gradient of the bound, estimated from the executions of the guide."""
@@ -324,44 +305,36 @@ class MeanField:
             factor = self.factors.get(kind)
             drawn = [met.take(met.are_finite & (~population.guided[met.rows] | (factor is None))) for met in parts]
             draws = np.concatenate([met.coordinates for met in drawn])
-            if factor is not None:
+            if isinstance(factor, Categories):
                 factor.learn(draws)
-                continue
-            waiting = self._waiting.setdefault(kind, [])
-            waiting.append(draws)
-            if sum(map(len, waiting)) >= MIN_BATCH:
-                self._start(kind, runner.site(kind[:2]), np.concatenate(self._waiting.pop(kind)))
+            elif factor is None:
+                waiting = self._waiting.setdefault(kind, [])
+                waiting.append(draws)
+                if sum(map(len, waiting)) >= MIN_BATCH:
+                    self._start(kind, runner.site(kind[:2]), np.concatenate(self._waiting.pop(kind)))
 
     def _start(self, kind: Kind, site: Site, draws: np.ndarray) -> None:
+        # Where a support has dimensions of an event, its numbers constrain each other, as those of a multinomial do.
+        by_number = base_support(site.distribution.support).event_dim == 0
         if not site.discrete:
             self.factors[kind] = Normals(draws)
-        elif _is_number_by_number(site) and len(np.unique(draws)) <= _MAX_VALUES:
+        elif by_number and len(np.unique(draws)) <= _MAX_VALUES:
             ranges = [r or () for r in values_of(site)]
             few = all(len(r) <= _FEW_VALUES for r in ranges)
             self.factors[kind] = Categories(draws, sorted(set().union(*ranges)) if few else ())
 
 
-@dataclass(frozen=True)
-class _FactorDraws:
-    """Proposes the draws of a factor to executions that meet a site of its kind."""
+def _proposal(kind: Kind, factor: Factor, noise: np.ndarray) -> Callable[..., Any]:
+    """The draws of a factor, for executions that meet a site of its kind."""
 
-    kind: Kind
-    factor: Factor
-    noise: np.ndarray
-
-    def __call__(
-        self, site: Site, parameters: list[np.ndarray], members: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray]:
-        if site.space != self.kind:
+    def propose(site: Site, parameters: list[np.ndarray], members: np.ndarray) -> Any:
+        if site.space != kind:
             return None, np.zeros(len(members), bool)
-        return self.factor.draw(site, parameters, self.noise[members])
+        return factor.draw(site, parameters, noise[members])
+
+    return propose
 
 
 def _is_constant(site: Site) -> bool:
     """Whether the distribution of the site depends on no random value."""
     return not any(isinstance(x, Node) for x in site.inputs)
-
-
-def _is_number_by_number(site: Site) -> bool:
-    """Whether the numbers of a discrete site do not constrain each other, as the counts of a multinomial do."""
-    return bool(base_support(site.distribution.support).event_dim == 0)

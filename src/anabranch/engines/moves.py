@@ -5,11 +5,8 @@ On one path of the model, with sites x, a move is the program
     a ~ q(· | x),        (x', a') = h(x, a),
 
 whose inputs are the sites of the path and whose sites are the auxiliary variables a. All executions on the path go
-through its tree of decisions together, so that its Python runs once per decision sequence. Within one, h is a recorded
-graph, which JAX differentiates.
+through its tree of decisions together: Python runs once per sequence, in which h is a graph that JAX differentiates.
 """
-
-from __future__ import annotations
 
 import functools
 import inspect
@@ -102,9 +99,6 @@ class PathMove:
             where=where,
             remedy="Write it with jax.numpy",
         ) from None
-
-
-# The program ----------------------------------------------------------------------------------------------------------
 
 
 def _as_program(move: Move, path: Path) -> Callable[..., dict[str, Any]]:

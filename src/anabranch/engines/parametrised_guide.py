@@ -5,9 +5,7 @@ into its paths once, and executed with the current values of the parameters; log
 compiled once per path, with the parameters among its coordinates.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,20 +16,9 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import (
-    Constraints,
-    Division,
-    Node,
-    Path,
-    PathTracer,
-    Program,
-    Recording,
-    Restarted,
-    as_input,
-    inside,
-)
+from anabranch.divide import Constraints, Division, Node, Path, PathTracer, Program, Restarted, as_input, inside
 from anabranch.engines.runner import Runner
-from anabranch.engines.traces import Key, Traces
+from anabranch.engines.traces import Traces
 from anabranch.engines.variational import centred
 
 __all__ = ["ParametrisedGuide", "parameter_of"]
@@ -78,9 +65,8 @@ class _ParametersAsSites(Messenger):
             return
         transform = biject_to(msg["kwargs"].get("constraint", constraints.real))
         self.transforms[name] = transform
-        msg.update(
-            type="sample", name=_PREFIX + name, fn=_Flat(_initial(name, msg["args"], transform)), args=(), kwargs={}
-        )
+        flat = _Flat(_initial(name, msg["args"], transform))
+        msg.update(type="sample", name=_PREFIX + name, fn=flat, args=(), kwargs={})
 
     def postprocess_message(self, msg: dict[str, Any]) -> None:
         name = parameter_of(msg["name"]) if msg["type"] == "sample" else None
@@ -117,7 +103,6 @@ class ParametrisedGuide(Runner):
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:
-        """The constrained parameters."""
         with inside():
             return {name: np.asarray(self._transforms[name](value)) for name, value in self.unconstrained.items()}
 
@@ -133,10 +118,13 @@ class ParametrisedGuide(Runner):
         for path in self.paths[self._checked :]:
             _check(path)
         self._checked = len(self.paths)
-        for key in filter(_is_parameter, drawn.values):
-            self._meet(key, drawn.values[key][np.argmax(drawn.present[key])])
+        for key, column in drawn.values.items():
+            if (name := parameter_of(key[0])) is not None:
+                self._meet(name, column[np.argmax(drawn.present[key])])
         self.drawn = drawn
-        return self._without_nan(drawn.with_sites(key for key in drawn.values if not _is_parameter(key)))
+        out = drawn.with_sites(key for key in drawn.values if parameter_of(key[0]) is None)
+        self._check_values(out)
+        return out
 
     def gradient(self, f: np.ndarray) -> dict[str, np.ndarray]:
         """(1/n) Σ_i ∇_φ log q(x_i; φ) (f_i − b_i) over the executions drawn last, for each of their parameters.
@@ -144,8 +132,15 @@ class ParametrisedGuide(Runner):
         b_i is the mean of f over the other executions with the parameter.
         """
         scores: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-        for name, rows, score in self._scores():
-            scores.setdefault(name, []).append((rows, score))
+        for path, rows in self.drawn.by_path():
+            points = path.coordinates(self.drawn.named(path, rows))
+            # A draw at the edge of a support has no finite coordinates.
+            finite = np.isfinite(points).all(axis=1)
+            gradient = path.differentiate(points[finite])[1]
+            for site in path.sites:
+                if (name := parameter_of(site.name)) is not None:
+                    score = gradient[:, site.columns].reshape(-1, *site.shape)
+                    scores.setdefault(name, []).append((rows[finite], score))
         out = {}
         for name, parts in scores.items():
             rows, score = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -154,34 +149,20 @@ class ParametrisedGuide(Runner):
         return out
 
     def move(self, name: str, step: np.ndarray) -> None:
-        """Change a parameter."""
         self.unconstrained[name] = self.unconstrained[name] + step
         if not np.isfinite(self.unconstrained[name]).all():
             raise errors.EngineCannotRun(
                 f"parameter {name!r} of the guide became NaN or infinite", remedy="Lower rate, or constrain it"
             )
 
-    def _scores(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """∇_φ log q(x; φ) of the executions drawn last, by parameter: its name, their numbers, a row for each."""
-        for path, rows in self.drawn.by_path():
-            points = path.coordinates(self.drawn.named(path, rows))
-            # A draw at the edge of a support has no finite coordinates.
-            finite = np.isfinite(points).all(axis=1)
-            gradient = path.differentiate(points[finite])[1]
-            for site in path.sites:
-                name = parameter_of(site.name)
-                if name is not None:
-                    yield name, rows[finite], gradient[:, site.columns].reshape(-1, *site.shape)
-
-    def _meet(self, key: Key, initial: np.ndarray) -> None:
-        name = key[0].removeprefix(_PREFIX)
-        if self.unconstrained.setdefault(name, initial).shape != key[1]:
+    def _meet(self, name: str, initial: np.ndarray) -> None:
+        if self.unconstrained.setdefault(name, initial).shape != initial.shape:
             raise errors.EngineCannotRun(
                 f"parameter {name!r} of the guide has different shapes in different executions",
                 remedy="Give a parameter of each shape its own name",
             )
 
-    def _without_nan(self, drawn: Traces) -> Traces:
+    def _check_values(self, drawn: Traces) -> None:
         for (name, _), values in drawn.values.items():
             if np.isnan(values).any():
                 text = ", ".join(f"{name} = {np.round(value, 4)}" for name, value in self.parameters.items())
@@ -191,7 +172,6 @@ class ParametrisedGuide(Runner):
                     remedy="Give its parameters the constraints that they need, as in "
                     'numpyro.param("scale", 1.0, constraint=constraints.positive), or lower rate',
                 )
-        return drawn
 
 
 def parameter_of(site: str) -> str | None:
@@ -199,12 +179,8 @@ def parameter_of(site: str) -> str | None:
     return site.removeprefix(_PREFIX) if site.startswith(_PREFIX) else None
 
 
-def _is_parameter(key: Key) -> bool:
-    return parameter_of(key[0]) is not None
-
-
 def _check(path: Path) -> None:
-    """Refuse a path of a guide whose density has no gradient, or is not normalised."""
+    """Refuse a path of a guide whose density has no gradient, lacks a part of it, or is not normalised."""
     if not path.has_gradient:
         raise errors.EngineCannotRun(
             "the guide is run by the interpreter, so that its density cannot be differentiated",
@@ -212,7 +188,19 @@ def _check(path: Path) -> None:
             remedy="Write the guide with jax.numpy, or use BBVI, which makes its own",
         )
     for recording in path.recordings:
-        _check_sites(recording)
+        parameters = sum(1 << site.index for site in recording.sites if parameter_of(site.name) is not None)
+        for site in recording.sites:
+            with recording.trace.current():
+                bounds = [x for x in tree_leaves(site.distribution.support) if isinstance(x, PathTracer)]
+            if any(bound.sites & parameters for bound in bounds):
+                # The score has no term for it.
+                raise errors.EngineCannotRun(
+                    "its support depends on the parameters of the guide, so that its density alone does not have their "
+                    "gradient",
+                    site=site.name,
+                    where=site.where,
+                    remedy="Draw from a distribution with a fixed support, and let the parameters change its shape",
+                )
         for statement in recording.observations:
             certain = isinstance(statement.distribution, dist.Delta)
             raise errors.EngineCannotRun(
@@ -220,20 +208,4 @@ def _check(path: Path) -> None:
                 site=statement.name,
                 where=statement.where,
                 remedy="Let the guide draw from a density" if certain else "Let the guide only draw",
-            )
-
-
-def _check_sites(recording: Recording) -> None:
-    """Refuse a site whose support depends on the parameters: the score has no term for it."""
-    parameters = sum(1 << site.index for site in recording.sites if parameter_of(site.name) is not None)
-    for site in recording.sites:
-        with recording.trace.current():
-            bounds = [x for x in tree_leaves(site.distribution.support) if isinstance(x, PathTracer)]
-        if any(bound.sites & parameters for bound in bounds):
-            raise errors.EngineCannotRun(
-                "its support depends on the parameters of the guide, so that its density alone does not have their "
-                "gradient",
-                site=site.name,
-                where=site.where,
-                remedy="Draw from a distribution with a fixed support, and let the parameters change its shape",
             )

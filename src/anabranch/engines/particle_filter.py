@@ -1,46 +1,32 @@
 """The particle filter that carries SMC and particle MCMC (Gordon, Salmond and Smith, 1993; Wood et al., 2014).
 
-Particles are executions that stop at each observation of the program, which weights them, and are resampled when their
-weights have become unequal:
+Particles are executions that stop at each observation, which weights them, and are resampled once weights are unequal:
 
     w_t^i = w_{t−1}^{a(i)} g_t(y_t | x_{1:t}^i),        Ẑ = the mean of the weights at the end,
 
 an unbiased estimate. R filters of N particles each run side by side in one population: the particles at one place of
-the tree of decisions go on together. Executions may have different numbers of observations: one that has ended keeps
-its weight.
+the tree of decisions go on together. An execution that has ended before the others keeps its weight.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import logsumexp
 
-from anabranch import errors
-from anabranch.divide import AT_ONCE, Constraints, Division, Executions, Node, Terms
+from anabranch.divide import AT_ONCE, Constraints, Executions, Node, Terms
 from anabranch.engines.ancestor_sampling import Past
 from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner
-from anabranch.engines.sampler import Session, recordings_of
+from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces, valid
 
-__all__ = ["Filter", "Swept", "check_observations"]
+__all__ = ["Filter", "Swept"]
 
 _SMALL = 8
 """Intermediate values up to this size, per particle, are kept for the next observation, which may need them, too."""
-
-
-def check_observations(name: str, division: Division) -> None:
-    """Refuse a program without observations: its particles have no weights."""
-    if not any(recording.observations for recording in recordings_of(division)):
-        raise errors.EngineCannotRun(
-            f"{name} weights executions at their observations, and {division.program.name} has none",
-            remedy="Add observe or factor statements, or use ImportanceSampling, which for such a program draws from "
-            "the prior",
-        )
 
 
 @dataclass(frozen=True)
@@ -56,14 +42,13 @@ class Swept:
     @property
     def log_evidence(self) -> np.ndarray:
         """log Ẑ of each filter."""
-        return logsumexp(self.log_weights, axis=1) - np.log(self.log_weights.shape[1])
+        return _log_means(self.log_weights)
 
-    def picked(self, rng: np.random.Generator) -> Traces:
+    def picked(self, rng: Generator) -> Traces:
         """One particle of each filter, in proportion to its weight."""
         return self.traces.take(self.picked_rows(rng))
 
-    def picked_rows(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows of `picked`."""
+    def picked_rows(self, rng: Generator) -> np.ndarray:
         r, n = self.log_weights.shape
         top = self.log_weights.max(axis=1, keepdims=True)
         noise = rng.gumbel(size=(r, n))
@@ -84,12 +69,12 @@ class Filter:
         """Executions for which there is budget and, by trial filters, time."""
         return session.allowed(lambda n: replace(self, particles=n).sweep(session.runner, 1, session.rng))
 
-    def sweep(self, runner: Runner, filters: int, rng: np.random.Generator, given: Constraints | None = None) -> Swept:
+    def sweep(self, runner: Runner, filters: int, rng: Generator, given: Constraints | None = None) -> Swept:
         """Run filters from the first observation to the last; `given` are values of sites of all particles."""
         return self._sweep(runner, filters, rng, given or Constraints(), np.zeros(filters, bool))
 
     def conditional_sweep(
-        self, runner: Runner, references: Traces, rng: np.random.Generator, conditional: np.ndarray | None = None
+        self, runner: Runner, references: Traces, rng: Generator, conditional: np.ndarray | None = None
     ) -> Swept:
         """Run filters in which the first particle is a reference execution, which always survives (Andrieu, 2010).
 
@@ -110,7 +95,7 @@ class Filter:
         return Constraints(values, present)
 
     def _sweep(
-        self, runner: Runner, filters: int, rng: np.random.Generator, given: Constraints, conditional: np.ndarray
+        self, runner: Runner, filters: int, rng: Generator, given: Constraints, conditional: np.ndarray
     ) -> Swept:
         n = self.particles
         log_weights, log_likelihood = np.zeros((filters, n)), np.zeros(filters * n)
@@ -133,24 +118,23 @@ class Filter:
                 if self.ancestor_sampling and (poor & conditional).any():
                     past = Past(runner, arrivals, observed, log_likelihood)
                     past.choose(ancestors, given, log_weights, poor & conditional, rng)
-                log_weights = _evened(log_weights, poor)
+                # After resampling, all particles of a filter have the mean of its weights.
+                log_weights = np.where(poor[:, None], _log_means(log_weights)[:, None], log_weights)
                 log_likelihood = log_likelihood[ancestors]
                 arrivals = _copied(arrivals, ancestors, observed)
             # The interpreter has run its executions to their end.
             interpreted = [arrival for arrival in arrivals if arrival.run is not None]
             parts = [arrival for arrival in arrivals if arrival.run is None]
 
-    def _ancestors(
-        self, log_weights: np.ndarray, poor: np.ndarray, conditional: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
+    def _ancestors(self, log_weights: np.ndarray, poor: np.ndarray, led: np.ndarray, rng: Generator) -> np.ndarray:
         """The ancestor of each particle; references, and particles that are not resampled, are their own."""
         filters, n = log_weights.shape
         chosen = np.tile(np.arange(n), (filters, 1))
         # With a reference, the others must be resampled independently of each other.
-        for scheme, rows in ((self.resampling, poor & ~conditional), ("multinomial", poor & conditional)):
+        for scheme, rows in ((self.resampling, poor & ~led), ("multinomial", poor & led)):
             if rows.any():
                 chosen[rows] = resampled(log_weights[rows], scheme, rng)
-        chosen[conditional, 0] = 0
+        chosen[led, 0] = 0
         return (np.arange(filters)[:, None] * n + chosen).ravel()
 
 
@@ -198,10 +182,8 @@ def _in_parts(arrival: Executions, term: Any) -> np.ndarray:
     return np.concatenate(values)
 
 
-def _evened(log_weights: np.ndarray, poor: np.ndarray) -> np.ndarray:
-    """After resampling, all particles of a filter have the mean of its weights."""
-    mean = logsumexp(log_weights, axis=1, keepdims=True) - np.log(log_weights.shape[1])
-    return np.where(poor[:, None], mean, log_weights)
+def _log_means(log_weights: np.ndarray) -> np.ndarray:
+    return logsumexp(log_weights, axis=1) - np.log(log_weights.shape[1])
 
 
 def _copied(arrivals: Sequence[Executions], ancestors: np.ndarray, stream: int) -> list[Executions]:

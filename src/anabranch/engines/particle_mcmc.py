@@ -1,16 +1,7 @@
 """Particle MCMC: Markov chains whose proposals are particle filters (Andrieu, Doucet and Holenstein, 2010).
 
-- `PIMH`, particle independent Metropolis-Hastings: a particle of a new filter replaces the state with probability
-  min(1, Ẑ'/Ẑ).
-- `ParticleGibbs`: the next state is a particle of a filter in which the state survives (paper, section 7, "PG").
-- `IPMCMC`, interacting particle MCMC: the conditional filters of a pool exchange their places with the free ones by
-  their evidence (Rainforth et al., 2016; paper, section 7, "IPMCMC").
-- `PMMH`, particle marginal Metropolis-Hastings: the parameters move, with a filter over all other sites.
-
 All run several chains side by side, in one population of particles.
 """
-
-from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.divide import Constraints, Division
 from anabranch.engines.markov import ChainEngine, Chains, accepted
-from anabranch.engines.particle_filter import Filter, Swept, check_observations
+from anabranch.engines.particle_filter import Filter, Swept
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session, recordings_of
@@ -55,9 +47,6 @@ class _ParticleChains(ChainEngine):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self, particles=whole(2), **SCHEME)
-
-    def check(self, division: Division) -> None:
-        check_observations(type(self).__name__, division)
 
     @property
     def filter(self) -> Filter:
@@ -95,15 +84,14 @@ class _ParticleChains(ChainEngine):
     def run_chains(self, session: Session) -> None:
         """Run the chains; the budget allows for their start."""
 
-    def advance(
-        self, session: Session, state: Traces, step: Callable[[Traces], Traces], states_per_chain: int = 1
-    ) -> None:
+    def advance(self, session: Session, state: Traces, step: Callable[[Traces], Traces], per_chain: int = 1) -> None:
         """Advance the chains step by step until the session ends; at the end of the budget, the first of them alone."""
-        cost, blocks = self.cost(session), np.repeat(np.arange(self.chains), states_per_chain)
-        chains = Chains(session, state, self.warmup, cost // states_per_chain, start_counts=True)
+        cost, blocks = self.cost(session), np.repeat(np.arange(self.chains), per_chain)
+        chains = Chains(session, state, self.warmup, cost // per_chain, start_counts=True)
         while session.goes_on(needs=cost):
-            moved = max(min(self.chains, session.left // cost), 1) * states_per_chain
-            state = state.followed_by(step(state.take(np.arange(moved))))
+            moved = max(min(self.chains, session.left // cost), 1) * per_chain
+            first = np.arange(moved)
+            state = state.with_rows(first, step(state.take(first)))
             chains.add(state, blocks, moved)
 
     def first(self, session: Session, filters: int, given: Constraints | None = None) -> tuple[np.ndarray, Traces]:
@@ -131,7 +119,9 @@ class _ParticleChains(ChainEngine):
 
 @dataclass(frozen=True)
 class PIMH(_ParticleChains):
-    """Particle independent Metropolis-Hastings. Its filters are independent and estimate the evidence.
+    """Particle independent MH: a particle of a new filter replaces the state with probability min(1, Ẑ'/Ẑ).
+
+    The filters are independent and estimate the evidence.
 
     Args:
         particles: of a filter.
@@ -161,7 +151,7 @@ class PIMH(_ParticleChains):
         self.advance(session, state, step)
 
     def step(
-        self, runner: Runner, state: Traces, log_z: np.ndarray, rng: np.random.Generator
+        self, runner: Runner, state: Traces, log_z: np.ndarray, rng: Generator
     ) -> tuple[Traces, np.ndarray, Swept]:
         """The executions after one step of each chain, with log Ẑ of their filters, and the filters proposed."""
         swept = self.filter.sweep(runner, len(state), rng)
@@ -172,7 +162,7 @@ class PIMH(_ParticleChains):
 
 @dataclass(frozen=True)
 class ParticleGibbs(_ParticleChains):
-    """Particle Gibbs: iterated conditional SMC.
+    """Particle Gibbs: the next state is a particle of a filter in which the state survives (paper, section 7, "PG").
 
     Args:
         particles, chains, threshold, warmup: as for `PIMH`.
@@ -206,7 +196,7 @@ class ParticleGibbs(_ParticleChains):
         observations = [len(recording.observations) for recording in recordings_of(session.division)]
         return self.particles * max(observations, default=1)
 
-    def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> Traces:
+    def step(self, runner: Runner, state: Traces, rng: Generator) -> Traces:
         """The executions after one step of each chain."""
         conditional = replace(self.filter, ancestor_sampling=self.ancestor_sampling)
         return conditional.conditional_sweep(runner, state, rng).picked(rng)
@@ -216,14 +206,14 @@ class ParticleGibbs(_ParticleChains):
 class IPMCMC(_ParticleChains):
     """Interacting particle MCMC: in pools of filters, conditional and free ones exchange places by their evidence.
 
+    The free filters estimate the evidence (Rainforth et al., 2016; paper, section 7, "IPMCMC").
+
     Args:
         particles, threshold, warmup: as for `PIMH`.
         chains: pools that run side by side; errors come from how they differ.
         resampling: of the free filters; a conditional one resamples by the multinomial scheme.
         nodes: filters of a pool.
         conditional: how many of them are conditional.
-
-    The free filters estimate the evidence.
 
     Example:
         >>> import anabranch as ab
@@ -262,7 +252,7 @@ class IPMCMC(_ParticleChains):
         _, state = self.first(session, self.chains * self.conditional)
         self.advance(session, state, step, self.conditional)
 
-    def step(self, runner: Runner, state: Traces, rng: np.random.Generator) -> tuple[Traces, np.ndarray]:
+    def step(self, runner: Runner, state: Traces, rng: Generator) -> tuple[Traces, np.ndarray]:
         """The executions of the conditional filters after one step of each pool, and log Ẑ of the free filters."""
         pools, nodes, led = len(state) // self.conditional, self.nodes, self.conditional
         place = np.tile(np.arange(nodes), pools)
@@ -274,7 +264,7 @@ class IPMCMC(_ParticleChains):
         return swept.traces.take(swept.picked_rows(rng)[chosen]), log_z[:, led:]
 
 
-def _exchanged(log_z: np.ndarray, led: int, rng: np.random.Generator) -> np.ndarray:
+def _exchanged(log_z: np.ndarray, led: int, rng: Generator) -> np.ndarray:
     """The filter that takes each place of each pool: its own, or in a conditional place a free one, by their Ẑ."""
     pools, nodes = log_z.shape
     order = np.tile(np.arange(nodes), (pools, 1))
@@ -293,8 +283,7 @@ class PMMH(_ParticleChains):
 
     Args:
         particles, chains, resampling, threshold, warmup: as for `PIMH`.
-        parameters: names of the sites that are parameters, which must not depend on the others; by default those that
-            come before the first observation.
+        parameters: names of sites that depend on no others; by default those before the first observation.
         local_share: the share of moves that are local; the others draw a parameter from its prior.
 
     Example:
@@ -322,7 +311,6 @@ class PMMH(_ParticleChains):
         check(self, parameters=names().or_none(), local_share=share())
 
     def check(self, division: Division) -> None:
-        super().check(division)
         names = {name for path in division for name in path.addresses}
         for name in (each for each in self.parameters or () if each not in names):
             raise errors.EngineCannotRun(
@@ -351,7 +339,7 @@ class PMMH(_ParticleChains):
         self.advance(session, state, step)
 
     def step(
-        self, runner: Runner, state: Traces, log_z: np.ndarray, local: LocalMoves, rng: np.random.Generator
+        self, runner: Runner, state: Traces, log_z: np.ndarray, local: LocalMoves, rng: Generator
     ) -> tuple[Traces, np.ndarray]:
         """The executions after one step of each chain, with log Ẑ given their parameters."""
         now = replace(self._marginal(state), log_likelihood=log_z)

@@ -9,8 +9,6 @@ of `single_site.py` are
     γ(x')/γ(x) · J_s(u'_s)/J_s(u_s)        for a local move of the coordinates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -93,23 +91,16 @@ class PathLoop:
 
     def advance(self, values: np.ndarray, lengths: np.ndarray, moves: ProposedSteps) -> PathSteps:
         """Advance chains from these values of the free sites (C, numbers), each by its number of steps (C,)."""
-        parts = []
+        blocks = []
         for start in range(0, len(values), self.block):
             checkpoint()
-            parts.append(self._advance_block(slice(start, start + self.block), values, lengths, moves))
-        usable, points, log_density, *last = zip(*parts, strict=True)
-        return PathSteps(
-            np.concatenate(usable), *(np.concatenate(each, axis=1) for each in (points, log_density)),
-            *map(np.concatenate, last),
-        )  # fmt: skip
-
-    def _advance_block(
-        self, rows: slice, values: np.ndarray, lengths: np.ndarray, moves: ProposedSteps
-    ) -> list[np.ndarray]:
-        number, time = len(lengths[rows]), len(moves.chosen)
-        usable, points, log_density, *last = self._loop(*self._arguments(rows, values, lengths, moves))
-        history = [each[:time, :number] for each in (points, log_density)]
-        return [usable[:number], *history, *(each[:number] for each in last)]
+            blocks.append(self._loop(*self._arguments(slice(start, start + self.block), values, lengths, moves)))
+        usable, points, log_density, *last = zip(*blocks, strict=True)
+        # The last block is padded with chains, and every block with steps.
+        made = slice(len(moves.chosen)), slice(len(values))
+        history = [np.concatenate(each, axis=1)[made] for each in (points, log_density)]
+        first, *at_end = (np.concatenate(each)[: len(values)] for each in (usable, *last))
+        return PathSteps(first, *history, *at_end)
 
     def compile(self, values: np.ndarray, moves: ProposedSteps) -> None:
         """Compile the loop before its steps are timed, if it is not compiled yet."""
@@ -117,11 +108,8 @@ class PathLoop:
             rows = slice(0, self.block)
             self._loop.compiled_for(*self._arguments(rows, values, np.zeros(len(values), int), moves))
 
-    def _arguments(
-        self, rows: slice, values: np.ndarray, lengths: np.ndarray, moves: ProposedSteps
-    ) -> list[np.ndarray]:
-        """The arguments of the loop, for a block of chains."""
-        number, time = len(lengths[rows]), len(moves.chosen)
+    def _arguments(self, rows: slice, values: np.ndarray, steps: np.ndarray, moves: ProposedSteps) -> list[np.ndarray]:
+        number, time = len(steps[rows]), len(moves.chosen)
 
         def padded(array: np.ndarray) -> np.ndarray:
             out = np.zeros((self.max_steps, self.block, *array.shape[2:]), array.dtype)
@@ -130,16 +118,15 @@ class PathLoop:
 
         return [
             np.pad(values[rows], [(0, self.block - number), (0, 0)], mode="edge"),
-            np.pad(lengths[rows], (0, self.block - number)),
+            np.pad(steps[rows], (0, self.block - number)),
             *map(padded, (moves.chosen, moves.from_prior, moves.numbers, moves.log_uniforms)),
         ]
 
     @cached_property
     def _loop(self) -> Jitted:
-        mine = np.zeros((len(self.moved), self.path.dim), bool)
+        sites, columns = np.array(self.sites), np.zeros((len(self.moved), self.path.dim), bool)
         for row, site in enumerate(self.moved):
-            mine[row, site.columns] = True
-        sites, columns = np.array(self.sites), mine
+            columns[row, site.columns] = True
         parts = jax.vmap(self.density.traced_parts)
 
         def advance(values: Any, lengths: Any, chosen: Any, from_prior: Any, numbers: Any, log_uniforms: Any) -> Any:

@@ -16,8 +16,6 @@ The density of the program must be smooth in the draws of the guide. The engine 
 whose edge the gradient would miss a change of the bound. It cannot detect a jump of `jnp.where` or `floor`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -55,9 +53,7 @@ __all__ = ["Pathwise", "check_smooth"]
 
 _BLOCK = 64
 """Executions per call of the compiled gradient."""
-_BY_SCORE = (
-    'Use SVI(guide, estimator="score"), which needs no derivative of the program; or BBVI, or ImportanceSampling'
-)
+_SCORE = 'Use SVI(guide, estimator="score"), which needs no derivative of the program; or BBVI, or ImportanceSampling'
 
 
 class Pathwise:
@@ -70,25 +66,21 @@ class Pathwise:
     def gradient(self, traces: Traces, f: np.ndarray) -> dict[str, np.ndarray]:
         """The mean over the executions that the guide drew last, with f = log γ − log q, and the program executed."""
         if (f == -np.inf).any():
-            raise errors.EngineCannotRun("the program has density zero where the guide goes", remedy=_BY_SCORE)
+            raise errors.EngineCannotRun("the program has density zero where the guide goes", remedy=_SCORE)
         drawn, signal = self.guide.drawn, centred(f)
         out = {name: np.zeros(value.shape) for name, value in self.guide.unconstrained.items()}
         for path, rows in drawn.by_path():
             for number in np.unique(traces.path[rows]):
-                pair = self._pair(path, traces.paths[number])
-                both = rows[traces.path[rows] == number]
-                gradient = pair.gradient(drawn.named(path, both), signal[both], self.guide.unconstrained)
-                for name, part in gradient.items():
+                program, both = traces.paths[number], rows[traces.path[rows] == number]
+                pair = path.signature, program.signature
+                if pair not in self._pairs:
+                    check_smooth([path], "guide")
+                    check_smooth([program], "program")
+                    self._pairs[pair] = _Pair(path.recording, program.recording)
+                values = drawn.named(path, both)
+                for name, part in self._pairs[pair].gradient(values, signal[both], self.guide.unconstrained).items():
                     out[name] += part / len(f)
         return out
-
-    def _pair(self, guide: Path, program: Path) -> _Pair:
-        key = guide.signature, program.signature
-        if key not in self._pairs:
-            check_smooth([guide], "guide")
-            check_smooth([program], "program")
-            self._pairs[key] = _Pair(guide.recording, program.recording)
-        return self._pairs[key]
 
 
 class _Pair:
@@ -98,6 +90,7 @@ class _Pair:
         self.guide, self.program = guide, program
         self.parameters = {name: site for site in guide.sites if (name := parameter_of(site.name)) is not None}
         self.drawn = {site.name: site for site in guide.sites if parameter_of(site.name) is None}
+        self.nodes = [site.outputs[0] for site in self.drawn.values()]
         _check_same_sites(self.drawn, program)
         self.sources: dict[Node, Step] = {}
         with guide.trace.current():
@@ -115,7 +108,7 @@ class _Pair:
         try:
             [gradient] = in_blocks(self._compiled, _BLOCK, rows, phi)
         except (NotImplementedError, TypeError, ValueError) as error:
-            raise errors.EngineCannotRun(f"the bound cannot be differentiated: {error}", remedy=_BY_SCORE) from error
+            raise errors.EngineCannotRun(f"the bound cannot be differentiated: {error}", remedy=_SCORE) from error
         parts = _split(gradient.sum(axis=0), [site.shape for site in self.parameters.values()])
         return dict(zip(self.parameters, parts, strict=True))
 
@@ -137,18 +130,12 @@ class _Pair:
         nodes = [site.outputs[0] for site in self.parameters.values()]
         parameters = dict(zip(nodes, _split(phi, shapes), strict=True))
         fixed = dict(zip(nodes, _split(lax.stop_gradient(phi), shapes), strict=True))
-        moving = _evaluated(
-            self.guide, self.log_q_discrete, parameters | self._drawn(row), self.sources, nodes=self._values
-        )
-        values = {node: moving.lanes[node] for node in self._values}
+        moving = _evaluated(self.guide, self.log_q_discrete, parameters | self._drawn(row), self.sources, self.nodes)
+        values = {node: moving.lanes[node] for node in self.nodes}
         log_q = _evaluated(self.guide, self.log_q, fixed | values).total(self.log_q)
         by_program = {site.outputs[0]: values[self.drawn[site.name].outputs[0]] for site in self.program.sites}
         log_density = _evaluated(self.program, self.log_density, by_program).total(self.log_density)
         return log_density - log_q + row[0] * moving.total(self.log_q_discrete)
-
-    @property
-    def _values(self) -> list[Node]:
-        return [site.outputs[0] for site in self.drawn.values()]
 
     def _drawn(self, row: Any) -> dict[Node, Any]:
         """What was drawn, by the nodes of the inputs."""
@@ -195,7 +182,7 @@ def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
             "parameters",
             site=site.name,
             where=site.where,
-            remedy=_BY_SCORE,
+            remedy=_SCORE,
         ) from None
     return drawn - (below - lax.stop_gradient(below)) * lax.stop_gradient(jnp.exp(-distribution.log_prob(drawn)))
 
@@ -208,7 +195,7 @@ def check_smooth(paths: Iterable[Path], what: str) -> None:
             raise errors.EngineCannotRun(
                 f"the path ({path.description}) of the {what} is run by the interpreter, and has no gradient",
                 where=recording.sites[0].where,
-                remedy=_BY_SCORE,
+                remedy=_SCORE,
             )
         for decision in recording.decisions:
             if decision.node is not None:
@@ -216,7 +203,7 @@ def check_smooth(paths: Iterable[Path], what: str) -> None:
                     f"a branch of the {what} depends on a real quantity ({decision.text}), and the pathwise gradient "
                     "misses its edge",
                     where=decision.where,
-                    remedy=_BY_SCORE,
+                    remedy=_SCORE,
                 )
 
 
@@ -227,7 +214,7 @@ def _check_same_sites(drawn: dict[str, Site], program: Recording) -> None:
                 "the guide does not draw it, and draws of the prior do not move with the parameters",
                 site=site.name,
                 where=site.where,
-                remedy=f"Let the guide draw every site. {_BY_SCORE}",
+                remedy=f"Let the guide draw every site. {_SCORE}",
             )
 
 

@@ -9,8 +9,6 @@ The bound is c = 0 for hard conditions, whose likelihood is zero or one, and for
 program the user gives the bound.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +54,9 @@ class Rejection(WeightedSampler):
         for recording in recordings_of(division):
             for observation in recording.observations:
                 support = getattr(observation.distribution, "support", None)
-                if support is not None and not support.is_discrete and not _is_certain(observation.distribution):
+                # `sample` finds a point mass whose `log_density` breaks the bound.
+                certain = isinstance(unwrapped(observation.distribution), dist.Delta)
+                if support is not None and not support.is_discrete and not certain:
                     raise errors.EngineCannotRun(
                         "Rejection needs a bound on the likelihood, and there is none that holds for every continuous "
                         "observation or factor",
@@ -81,8 +81,3 @@ class Rejection(WeightedSampler):
                 "ImportanceSampling, which needs none",
             )
         return traces, np.where(np.log(session.rng.random(n)) < log_likelihood - bound, bound, -np.inf)
-
-
-def _is_certain(distribution: dist.Distribution) -> bool:
-    """Whether the distribution is a point mass; `sample` finds one whose `log_density` breaks the bound."""
-    return isinstance(unwrapped(distribution), dist.Delta)

@@ -1,7 +1,5 @@
 """Resampling: the ancestor of each particle of the next generation (Douc, Cappé and Moulines, 2005)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from anabranch.settings import one_of, share
@@ -17,10 +15,6 @@ def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) ->
     """For each row of weights (R, N) the numbers of N ancestors, chosen in proportion to their weights.
 
     A row of zero weights keeps its particles.
-
-    Example:
-        >>> resampled(np.log([[0.0001, 0.5, 0.4999]]), "systematic", np.random.default_rng(0)).tolist()
-        [[1, 2, 2]]
     """
     rows, n = log_weights.shape
     top = log_weights.max(axis=1, keepdims=True)

@@ -4,8 +4,6 @@ A population goes through the tree of decisions together. On known decision sequ
 computed over all executions of one sequence at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,16 +11,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from anabranch import errors
-from anabranch.divide import (
-    Constraints,
-    Division,
-    Executions,
-    Path,
-    Restarted,
-    Site,
-    site_transforms,
-    why_not_drawn,
-)
+from anabranch.divide import Constraints, Division, Executions, Path, Restarted, Site, site_transforms, why_not_drawn
 from anabranch.engines.traces import Key, Traces
 
 __all__ = ["Runner", "check_site"]
@@ -86,7 +75,6 @@ class Runner:
         return self._sites[key]
 
     def number(self, path: Path) -> int:
-        """The number of a path."""
         if path.signature not in self._numbers:
             self._numbers[path.signature] = len(self.paths)
             self.paths.append(path)

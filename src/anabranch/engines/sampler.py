@@ -85,10 +85,9 @@ class Session:
     @contextmanager
     def until(self, share: float) -> Iterator[None]:
         """A context that ends once that share of the time of the session is over."""
-        seconds = self.limits.seconds
         limits = self.limits
-        if seconds is not None:
-            limits = limits.within((self.begun + share * max(seconds - self.begun, 0.0)) / seconds)
+        if limits.seconds is not None:
+            limits = limits.within((self.begun + share * max(limits.seconds - self.begun, 0.0)) / limits.seconds)
         with contextlib.suppress(LimitReached), enforced(limits):
             yield
 
@@ -142,14 +141,11 @@ class Session:
             self.history.add(evaluations, log_evidence)
 
     def _is_settled(self, log_evidence_sd: float | None) -> str:
-        tolerance = self.limits.tolerance
+        tolerance, collection = self.limits.tolerance, self.collection
         if tolerance is None or log_evidence_sd is None or not self.engine.independent:
             return ""
-        if not (self.collection.counts.sum() >= self.engine.min_draws and log_evidence_sd < tolerance):
-            return ""
-        if self.collection.weights()[1].max(initial=0.0) > tolerance:
-            return ""
-        return self.limits.met
+        settled = collection.counts.sum() >= self.engine.min_draws and log_evidence_sd < tolerance
+        return self.limits.met if settled and not collection.weights()[1].max(initial=0.0) > tolerance else ""
 
     def finish(self) -> None:
         """Call what the engine registered for the end of the run."""
@@ -174,7 +170,6 @@ class Session:
         return Posterior(self.division.program, solutions, self.run(), evidence)
 
     def run(self, prior_mass_found: float | None = None) -> Run:
-        """The record of the run."""
         collection, notes = self.collection, list(self.notes)
         if collection.beyond:
             notes.append(
@@ -223,9 +218,16 @@ class Sampler(ABC):
 
     def check_program(self, division: Division) -> None:
         """Raise `EngineCannotRun` if this engine cannot run the program."""
-        for recording in recordings_of(division):
-            for site in recording.sites:
-                check_site(site)
+        recordings = list(recordings_of(division))
+        for site in itertools.chain.from_iterable(recording.sites for recording in recordings):
+            check_site(site)
+        if self.sequential and not any(recording.observations for recording in recordings):
+            name, program = type(self).__name__, division.program.name
+            raise errors.EngineCannotRun(
+                f"{name} weights executions at their observations, and {program} has none",
+                remedy="Add observe or factor statements, or use ImportanceSampling, which for such a program draws "
+                "from the prior",
+            )
         self.check(division)
 
     @abstractmethod
@@ -233,11 +235,9 @@ class Sampler(ABC):
         """Draw executions into the session's collection until the session ends."""
 
     def posterior(self, session: Session) -> Posterior:
-        """The posterior by the session's draws."""
         return session.posterior()
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
-        """Infer, until a limit is reached."""
         division = self._explored(division, limits, seed)
         spent = 0
         for _ in range(_RESTARTS):

@@ -13,12 +13,11 @@ Random-walk MH chooses between that and a local move: normal in the unconstraine
 few steps up or down for whole numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch.divide import Constraints, Executions, site_transforms
 from anabranch.engines.markov import accepted
@@ -53,16 +52,13 @@ class LocalMoves:
                     scale = np.nanstd(np.where(np.isfinite(points), points, np.nan)[:, site.columns], axis=0)
                     self.known[site.name, site.shape] = np.where(scale > 0, scale, 1.0)
 
-    def steps(self, n: int, key: Key, size: int, rng: np.random.Generator) -> np.ndarray:
+    def steps(self, n: int, key: Key, size: int, rng: Generator) -> np.ndarray:
         """n steps of a continuous site with `size` coordinates, of all or of one, up to a few times its scale."""
         known = self.known.get(key)
         scale = known if known is not None and len(known) == size else np.ones(size)
         width = 10.0 ** rng.uniform(_MIN_POWER, _MAX_POWER, (n, 1)) * scale
         one = np.arange(size) == rng.integers(max(size, 1), size=(n, 1))
         return width * rng.standard_normal((n, size)) * (one | (rng.random((n, 1)) < 0.5))
-
-
-# One step -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -82,12 +78,11 @@ class SiteProposal:
 
     @property
     def given(self) -> Constraints:
-        """The constraints of an execution with these values."""
         return Constraints(self.values, self.present, self.steps, redraw_outside=True)
 
 
 def single_site_step(
-    runner: Runner, state: Traces, local: LocalMoves, rng: np.random.Generator, left_out: LeftOut = None
+    runner: Runner, state: Traces, local: LocalMoves, rng: Generator, left_out: LeftOut = None
 ) -> Traces:
     """The executions after one step of each chain."""
     proposal = propose(runner, state, local, rng, left_out)
@@ -106,9 +101,7 @@ def log_acceptance(
     return np.where(refused, -np.inf, log_ratio)
 
 
-def propose(
-    runner: Runner, state: Traces, local: LocalMoves, rng: np.random.Generator, left_out: LeftOut = None
-) -> SiteProposal:
+def propose(runner: Runner, state: Traces, local: LocalMoves, rng: Generator, left_out: LeftOut = None) -> SiteProposal:
     """Change one site of each execution, each with the same probability."""
     n, keys, left_out = len(state), sorted(state.present), left_out or {}
     open_to = [state.present[key] & ~left_out[key] if key in left_out else state.present[key] for key in keys]
@@ -127,9 +120,8 @@ def propose(
             if flat.shape[1]:
                 entry = rng.integers(flat.shape[1], size=len(rows))
                 # Up or down, mostly by one or a few, sometimes by many.
-                flat[rows, entry] += rng.choice([-1, 1], len(rows)) * rng.geometric(
-                    10.0 ** rng.uniform(-1.5, 0, len(rows))
-                )
+                sign = rng.choice([-1, 1], len(rows))
+                flat[rows, entry] += sign * rng.geometric(10.0 ** rng.uniform(-1.5, 0, len(rows)))
         elif len(rows):
             shape = site.unconstrained_shape
             steps = proposal.steps[key] = np.zeros((n, *shape))
@@ -142,16 +134,11 @@ def _kept(new: Traces, proposal: SiteProposal, key: Key) -> np.ndarray:
     n = len(new)
     if key not in new.present or key not in proposal.present:
         return np.zeros(n, bool)
-    kept = new.present[key] & proposal.present[key]
+    same = (new.values[key] == proposal.values[key]).reshape(n, -1).all(axis=1)
     if key in proposal.steps:
-        moved = proposal.steps[key].reshape(n, -1).any(axis=1)
         # The site that moved has another value than it was given; `_log_jacobians` checks that value.
-        return kept & np.where(moved, True, _same(new.values[key], proposal.values[key]))
-    return kept & _same(new.values[key], proposal.values[key])
-
-
-def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return (one == other).reshape(len(one), -1).all(axis=1)
+        same |= proposal.steps[key].reshape(n, -1).any(axis=1)
+    return new.present[key] & proposal.present[key] & same
 
 
 def _log_ratio(state: Traces, new: Traces, proposal: SiteProposal) -> tuple[np.ndarray, np.ndarray]:

@@ -1,14 +1,11 @@
 """Sequential Monte Carlo: a bootstrap particle filter over the observations of a program (paper, appendix A)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from anabranch.divide import Division
-from anabranch.engines.particle_filter import Filter, check_observations
+from anabranch.engines.particle_filter import Filter
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.sampler import Sampler, Session
 from anabranch.pace import Pace
@@ -53,9 +50,6 @@ class SMC(Sampler):
 
     def __post_init__(self) -> None:
         check(self, particles=whole(1), **SCHEME, min_runs=whole(1), batch=whole(1))
-
-    def check(self, division: Division) -> None:
-        check_observations("SMC", division)
 
     def sample(self, session: Session) -> None:
         filters = Filter(self.particles, self.resampling, self.threshold)

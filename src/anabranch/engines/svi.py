@@ -6,8 +6,6 @@ score-function gradients with control variates (see `variational`), for any prog
 whose density cancels in f = log γ − log q. After the fit, executions from the guide have the weights γ/q.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,8 +50,6 @@ class SVI(VariationalEngine):
         >>> posterior = ab.infer(model, 1.0, engine=SVI(guide), budget=40_000)
         >>> abs(posterior.log_evidence - -1.5155) < 4 * posterior.log_evidence_sd + 1e-3 < 0.01
         True
-        >>> {name: float(value.round(1)) for name, value in SVI(guide).parameters(model, 1.0, budget=40_000).items()}
-        {'scale': 0.7, 'loc': 0.5}
     """
 
     guide: Callable[..., Any]
@@ -87,7 +83,7 @@ class SVI(VariationalEngine):
 
     def sample(self, session: Session) -> None:
         guide = self.fitted(session)
-        self.weigh(session, lambda n: guided(session.runner, guide, n))
+        session.collect(self.draws_batch, lambda n: guided(session.runner, guide, n))
 
     def parameters(
         self, program: Callable[..., Any], *args: Any, seed: int = 0, budget: int = 1_000_000, **kwargs: Any
@@ -103,8 +99,6 @@ class SVI(VariationalEngine):
                     continue
 
     def fitted(self, session: Session) -> ParametrisedGuide:
-        """The guide after the fit."""
-
         def step(n: int, rate: float) -> None:
             traces, f = guided(session.runner, guide, n)
             if pathwise is not None:

@@ -108,32 +108,15 @@ class Traces:
 
     def replaced(self, chosen: np.ndarray, by: Traces) -> Traces:
         """The same with the executions of another population in the chosen rows."""
-        out = Traces(
-            self.paths,
-            np.where(chosen, by.path, self.path),
-            np.where(chosen, by.log_likelihood, self.log_likelihood),
-        )
-        if self.points is not None or by.points is not None:
-            out.points = np.where(chosen, by._points, self._points)
-        for key in sorted(self.values.keys() | by.values.keys()):
-            out._column(key)
-            for rows, source in ((~chosen, self), (chosen, by)):
-                for column, of_source in zip(out._columns, source._columns, strict=True):
-                    if key in of_source:
-                        column[key][rows] = of_source[key][rows]
-            if not out.present[key].any():
-                del out.values[key], out.log_probs[key], out.present[key]
-        return out
+        return Traces.joined([self, by]).take(np.arange(len(self)) + len(self) * chosen)
 
     def with_rows(self, rows: np.ndarray, new: Traces) -> Traces:
         """The same with the executions in some rows, in ascending order, replaced by new ones, one for each row."""
-        index, chosen = np.zeros(len(self), int), np.zeros(len(self), bool)
-        index[rows], chosen[rows] = np.arange(len(rows)), True
-        return self.replaced(chosen, new.take(index)) if len(rows) else self
-
-    def followed_by(self, new: Traces) -> Traces:
-        """The same after a step that only the first of these executions have made."""
-        return new if len(new) == len(self) else self.with_rows(np.arange(len(new)), new)
+        if len(rows) in (0, len(self)):
+            return new if len(rows) else self
+        index = np.arange(len(self))
+        index[rows] = len(self) + np.arange(len(rows))
+        return Traces.joined([self, new]).take(index)
 
     @classmethod
     def joined(cls, parts: Sequence[Traces]) -> Traces:
@@ -141,15 +124,15 @@ class Traces:
         out = cls.empty(parts[0].paths, sum(map(len, parts)))
         if any(part.points is not None for part in parts):
             out.points = np.concatenate([part._points for part in parts])
-        start = 0
-        for part in parts:
-            rows = slice(start, start + len(part))
+        for key in sorted(set().union(*(part.values for part in parts))):
+            out._column(key)
+        ends = np.cumsum([len(part) for part in parts])
+        for end, part in zip(ends, parts, strict=True):
+            rows = slice(end - len(part), end)
             out.path[rows], out.log_likelihood[rows] = part.path, part.log_likelihood
-            for key in part.values:
-                out._column(key)
-                for column, of_part in zip(out._columns, part._columns, strict=True):
-                    column[key][rows] = of_part[key]
-            start += len(part)
+            for column, of_part in zip(out._columns, part._columns, strict=True):
+                for key, values in of_part.items():
+                    column[key][rows] = values
         return out
 
     @property
@@ -171,7 +154,6 @@ class Traces:
         return Constraints(dict(self.values), dict(self.present), redraw_outside=redraw_outside)
 
     def by_path(self) -> Iterator[tuple[Path, np.ndarray]]:
-        """Each path with its rows."""
         for number in np.unique(self.path[self.path >= 0]):
             yield self.paths[number], np.flatnonzero(self.path == number)
 

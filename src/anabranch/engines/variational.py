@@ -13,11 +13,8 @@ are minus infinity. For the gradient alone f is therefore bounded from below, re
 that the guide moves away from such executions. The gradient is divided by the standard deviation of f where that is
 above one, since Adam's averages would keep the large gradients of the first steps for long.
 
-The evidence is not the bound: once the guide is fitted, executions from it have weights γ/q, whose mean is an unbiased
-estimate of Z.
+The evidence is not the bound: executions from the fitted guide have weights γ/q, whose mean is unbiased for Z.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -25,7 +22,6 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.engines.sampler import Session, WeightedSampler
-from anabranch.engines.traces import Traces
 from anabranch.pace import Pace
 from anabranch.settings import check, positive, share, whole
 
@@ -61,10 +57,6 @@ class VariationalEngine(WeightedSampler):
                 n = min(max(pace.size(self.batch), MIN_BATCH), max(left, 2), session.left)
                 with pace.measured(n):
                     step(n, rate)
-
-    def weigh(self, session: Session, draw: Callable[[int], tuple[Traces, np.ndarray]]) -> None:
-        """Collect executions from the fitted guide, with their log weights."""
-        session.collect(self.draws_batch, draw)
 
 
 def bounded(f: np.ndarray) -> np.ndarray | None:

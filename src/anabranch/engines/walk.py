@@ -5,8 +5,6 @@ of such steps before another site is chosen is geometric, each followed by anoth
 sites the program is executed. Chains may be ahead of each other until the last step.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import ClassVar
 
@@ -56,28 +54,21 @@ class Walk:
                     self._execute(rows, {key: mask[rows] for key, mask in left_out.items()}, chain_steps)
         finally:
             with enforced(None):
-                self._keep_points(chain_steps)
-
-    def _keep_points(self, chain_steps: ChainSteps) -> None:
-        for number, parts in chain_steps.points.items():
-            points, steps, chains = map(np.concatenate, zip(*parts, strict=True))
-            rows = np.flatnonzero(steps < chain_steps.whole)
-            if len(rows):
-                chain_steps.kept.append((self._traces(number, points[rows]), steps[rows], chains[rows]))
-
-    # Steps for which the program is executed ---------------------------------------------------------------------
+                for number, parts in chain_steps.points.items():
+                    points, steps, chains = map(np.concatenate, zip(*parts, strict=True))
+                    rows = np.flatnonzero(steps < chain_steps.whole)
+                    if len(rows):
+                        chain_steps.kept.append((self._traces(number, points[rows]), steps[rows], chains[rows]))
 
     def _execute(self, rows: np.ndarray, left_out: dict[Key, np.ndarray], chain_steps: ChainSteps) -> None:
         """One step of some of the chains, which do not choose the sites `left_out`."""
         here = single_site_step(self.runner, self.state.take(rows), self.local, self.rng, left_out)
-        self.state = here if len(rows) == len(self.state) else self.state.with_rows(rows, here)
+        self.state = self.state.with_rows(rows, here)
         at = chain_steps.clock[rows]
         kept = np.flatnonzero(chain_steps.note(at, rows, here.path, here.log_density))
         if len(kept):
             chain_steps.kept.append((here.take(kept), at[kept], rows[kept]))
         chain_steps.clock[rows] += 1
-
-    # Steps within paths ------------------------------------------------------------------------------------------
 
     def _move_within_paths(self, chain_steps: ChainSteps) -> dict[Key, np.ndarray]:
         """Move the chains on paths with a loop; returns the sites that they do not choose in their next step."""
@@ -97,19 +88,15 @@ class Walk:
         """The compiled loop of a path; None where there is none, or not yet."""
         if number not in self._loops:
             self._tried[number] += 1
-            enough = self.session.left >= self.min_steps * len(self.state) and not self._is_late
+            limits = time_limit()
+            in_time = limits is None or limits.left >= self.min_seconds
+            enough = in_time and self.session.left >= self.min_steps * len(self.state)
             if self._tried[number] <= self.min_visits or not enough:
                 return None
             path = self.runner.paths[number]
             sites = sites_within(path)
             self._loops[number] = PathLoop(path, sites, self._block) if sites else None
         return self._loops[number]
-
-    @property
-    def _is_late(self) -> bool:
-        """Whether the time is too short for another compilation."""
-        limits = time_limit()
-        return limits is not None and limits.seconds is not None and limits.seconds - limits.elapsed < self.min_seconds
 
     def _move_within(self, loop: PathLoop, rows: np.ndarray, chain_steps: ChainSteps) -> np.ndarray:
         """Move chains until each chooses another site or has made its steps; False for those without coordinates."""
@@ -140,25 +127,23 @@ class Walk:
             mine = (chosen == position) & ~from_prior
             key, size = (site.name, site.shape), site.columns.stop - site.columns.start
             numbers[mine, site.columns] = self.local.steps(int(mine.sum()), key, size, self.rng)
-        free = [site for site in loop.path.sites if site.columns is not None]
-        values = [self.state.values[site.name, site.shape][rows].reshape(len(rows), -1) for site in free]
+        free = [(site.name, site.shape) for site in loop.path.sites if site.columns is not None]
+        values = np.column_stack([self.state.values[key][rows].reshape(len(rows), -1) for key in free])
         moves = ProposedSteps(chosen, from_prior, numbers, np.log(self.rng.random(shape)))
-        loop.compile(np.concatenate(values, axis=1), moves)
+        loop.compile(values, moves)
         with loop.pace.measured(shape[0]):
-            return loop.advance(np.concatenate(values, axis=1), lengths, moves)
+            return loop.advance(values, lengths, moves)
 
     def _follow(
         self, path: Path, rows: np.ndarray, lengths: np.ndarray, path_steps: PathSteps, chain_steps: ChainSteps
     ) -> None:
-        """Record the steps of a path_steps, and move the chains to its end."""
         steps, chains = np.nonzero(np.arange(len(path_steps.points))[:, None] < lengths)
         number = self.runner.number(path)
         at = chain_steps.clock[rows[chains]] + steps
         kept = chain_steps.note(at, rows[chains], number, path_steps.log_density[steps, chains])
         if kept.any():
-            chain_steps.points[number].append(
-                (path_steps.points[steps[kept], chains[kept]], at[kept], rows[chains[kept]])
-            )
+            points = path_steps.points[steps[kept], chains[kept]]
+            chain_steps.points[number].append((points, at[kept], rows[chains[kept]]))
         usable = np.flatnonzero(path_steps.usable)
         sites, start = {}, 0
         for position, site in enumerate(path.sites):

@@ -1,7 +1,5 @@
 """Draws of one path for ArviZ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -69,22 +69,24 @@ def _draw_paths(figure: Any, shown: list[Solution], evidence: Evidence, evaluati
         weights, log_evidences, spent = figure.subplots(1, 3, sharey=True, width_ratios=[4, 4, 2.3])
         _draw_evidence(log_evidences, shown)
     _draw_weights(weights, shown, evidence.weights[: len(shown)], evidence.weight_sds[: len(shown)])
-    _draw_spent(spent, shown, evaluations)
+    each = [solution.estimate.evaluations for solution in shown if solution.estimate is not None]
+    spent.barh(np.arange(len(shown)), np.array(each) / max(evaluations, sum(each), 1), color=GREY, height=0.5)
+    spent.set_xlim(0, None)
+    spent.locator_params(axis="x", nbins=3)
+    spent.set_xlabel("share of evaluations (bars)", fontsize="small")
 
 
 def _draw_weights(axes: Axes, shown: list[Solution], weights: np.ndarray, errors: np.ndarray) -> None:
     """Bars, with the numbers beside them: a weight of 1e-30 has no visible length."""
-    position = np.arange(len(shown))
-    axes.barh(position, weights, color=BLUE)
+    rows = np.arange(len(shown))
+    axes.barh(rows, weights, color=BLUE)
     known = np.isfinite(errors) & (errors > 0)
     low = np.minimum(errors, weights)  # a weight is not negative
-    axes.errorbar(
-        weights[known], position[known], xerr=[low[known], errors[known]], fmt="none", ecolor="black", capsize=3
-    )
+    axes.errorbar(weights[known], rows[known], xerr=[low[known], errors[known]], fmt="none", ecolor="black", capsize=3)
     for place, (weight, error) in enumerate(zip(weights, errors, strict=True)):
         text = with_error(float(weight), float(error))
         axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
-    axes.set_yticks(position, [_label(solution.path.description) for solution in shown], fontsize="small")
+    axes.set_yticks(rows, [_label(solution.path.description) for solution in shown], fontsize="small")
     axes.invert_yaxis()
     axes.set_xlim(0, None)
     axes.set_xlabel("posterior probability")
@@ -121,15 +123,6 @@ def _mark_powers(axes: Axes, farthest: float) -> None:
     chosen = -(10.0 ** powers[:: -(len(powers) // 8 + 1)])
     axes.set_xticks([*chosen, 0.0], [*(f"{each:,.0f}" for each in chosen), "0"], fontsize="x-small")
     axes.set_xticks([], minor=True)
-
-
-def _draw_spent(axes: Axes, shown: list[Solution], evaluations: int) -> None:
-    spent = [solution.estimate.evaluations for solution in shown if solution.estimate is not None]
-    total = max(evaluations, sum(spent), 1)
-    axes.barh(np.arange(len(shown)), np.array(spent) / total, color=GREY, height=0.5)
-    axes.set_xlim(0, None)
-    axes.locator_params(axis="x", nbins=3)
-    axes.set_xlabel("share of evaluations (bars)", fontsize="small")
 
 
 def _marginals(solution: Solution) -> dict[str, np.ndarray]:

@@ -1,7 +1,5 @@
 """A display of the progress of a run: one line in the terminal."""
 
-from __future__ import annotations
-
 import sys
 from typing import Self
 
@@ -43,9 +41,8 @@ class Live(Progress):
         self._display.stop()
 
     def update(self, status: Status) -> None:
-        self._display.update(
-            self._task, description=described(status), completed=status.evaluations, total=status.budget
-        )
+        done, text = status.evaluations, described(status)
+        self._display.update(self._task, description=text, completed=done, total=status.budget)
 
 
 def make_progress(wanted: bool | None) -> Progress:

@@ -1,7 +1,5 @@
 """A posterior as text and HTML: the evidence, the heaviest paths, the cost of the run, and the warnings."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables as text and HTML, and numbers as text."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Sequence
@@ -46,9 +44,7 @@ def with_error(value: float, error: float) -> str:
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return f"{number(value)} ± {number(error)}"
     digits = max(0, 1 - math.floor(math.log10(error)))
-    if digits > 9:
-        return f"{number(value)} ± {error:.1g}"
-    return f"{value:,.{digits}f} ± {error:.{digits}f}"
+    return f"{number(value)} ± {error:.1g}" if digits > 9 else f"{value:,.{digits}f} ± {error:.{digits}f}"
 
 
 def number(value: float, digits: int = 4) -> str:

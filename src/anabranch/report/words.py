@@ -1,7 +1,5 @@
 """Short forms of path descriptions."""
 
-from __future__ import annotations
-
 import re
 
 __all__ = ["shortened", "without_repeats"]

@@ -1,7 +1,5 @@
 """The three experiments of section 7: program, data, methods, and the measures of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The measures of a posterior that figures and tables show, as plain numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,14 +108,7 @@ def _resources(posterior: Posterior) -> dict[str, Any]:
 
 
 def shape(path: Path) -> str:
-    """The shape of a path's function, from the grammar rules that it fixes.
-
-    >>> import anabranch as ab
-    >>> from anabranch import programs
-    >>> division = ab.find_paths(programs.function_induction, *programs.function_induction_data())
-    >>> sorted(map(shape, division), key=len)[:3]
-    ['x', 'x2', 'x+x']
-    """
+    """The shape of a path's function, from the grammar rules that it fixes."""
     rules = iter([int(site.value) for site in path.sites if site.discrete and site.value is not None])
     return _expression(rules, below_plus=False)
 

@@ -5,8 +5,6 @@
 A record is written when its run is complete, so that an interrupted reproduction resumes where it was.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping
@@ -55,7 +53,7 @@ def run(task: Task, folder: Path) -> Record:
     engine = experiment.engines[task.method]
     # Importance samples that are drawn after the chains give log Z at the end only.
     at_the_end = isinstance(engine, ab.engines.RandomWalkMH) and engine.importance_samples > 0
-    log_z, sd = measures.numbers([_or_nan(posterior.log_evidence), _or_nan(posterior.log_evidence_sd)], digits=12)
+    log_z, sd = measures.numbers([posterior.log_evidence, posterior.log_evidence_sd], digits=12)
     record = {
         **asdict(task),
         "settings": posterior.run.settings,
@@ -82,24 +80,19 @@ def _infer(task: Task, budget: int) -> ab.Posterior:
 def _by_budget(task: Task, last: ab.Posterior) -> dict[str, list[Any]]:
     """log Z against evaluations, from separate runs with smaller budgets."""
     budgets = [max(task.budget // part, 1) for part in _EARLIER]
-    log_z = [*(_log_evidence(task, each) for each in budgets), _or_nan(last.log_evidence)]
+    log_z = [*(_log_evidence(task, each) for each in budgets), last.log_evidence]
     return {"evaluations": [*budgets, last.run.evaluations], "log_evidence": measures.numbers(log_z)}
 
 
-def _log_evidence(task: Task, budget: int) -> float:
-    """The log evidence of a run with this budget; NaN if the budget is too small."""
+def _log_evidence(task: Task, budget: int) -> float | None:
+    """The log evidence of a run with this budget; None if the budget is too small."""
     try:
-        return _or_nan(_infer(task, budget).log_evidence)
+        return _infer(task, budget).log_evidence
     except errors.LimitTooSmall:
-        return _or_nan(None)
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
+        return None
 
 
 def _write(record: Record, file: Path) -> None:
-    """Write atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     made = file.with_suffix(f".{os.getpid()}.tmp")
     made.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,7 +1,5 @@
 """All runs of the experiments, in several processes, and the figures, tables and page from their records."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import platform
@@ -24,17 +22,9 @@ __all__ = ["Settings", "reproduce"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The runs to make.
+    """What `anabranch reproduce` was asked for; None stands for all methods, and the runs and the budget of the paper.
 
-    Attributes:
-        experiments: names in `EXPERIMENTS`.
-        folder: the folder for records, figures, tables and the page.
-        quick: a smaller budget, and one run of each method.
-        methods: the methods to run; None: all.
-        runs: runs of each method; None: as in the paper.
-        budget: evaluations of each run; None: as in the paper.
-        workers: the number of processes.
-        command: the command line, for the page.
+    `folder` is for records, figures, tables and the page, which shows the `command`.
     """
 
     experiments: Sequence[str]
@@ -59,7 +49,6 @@ class Settings:
         return sorted(tasks, key=lambda task: task.seed)
 
     def budget_of(self, experiment: str) -> int:
-        """Evaluations of each run of an experiment."""
         return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else BUDGET)
 
 
@@ -103,7 +92,6 @@ def _prepare(folder: Path) -> None:
 
 
 def _with_progress(futures: Iterable[Future[Record]], total: int) -> Iterable[Future[Record]]:
-    """The futures, with a progress bar in a terminal."""
     if not sys.stderr.isatty():
         return futures
     from rich.console import Console
@@ -130,19 +118,12 @@ def _present(records: list[Record], settings: Settings) -> None:
     tables = table.tables(records, truths)
     table.write(tables, settings.folder)
     print(table.text(tables))
-    print(f"\nThe page is {page.write(settings.folder, records, truths, _about(settings))}.")
-
-
-def _about(settings: Settings) -> dict[str, str]:
-    return {
-        "date": date.today().isoformat(),
-        "machine": f"{_processor()}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}",
-        "command": settings.command,
-    }
+    machine = f"{_processor()}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}"
+    about = {"date": date.today().isoformat(), "machine": machine, "command": settings.command}
+    print(f"\nThe page is {page.write(settings.folder, records, truths, about)}.")
 
 
 def _processor() -> str:
-    """The name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -1,7 +1,5 @@
 """The results in numbers: a data frame per experiment with a row per method, as CSV, Markdown and text."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

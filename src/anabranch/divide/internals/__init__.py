@@ -22,17 +22,9 @@ from anabranch.divide.internals.values import inside
 from anabranch.divide.numpy_backend import is_key
 
 __all__ = [
-    "LeakedTracer",
-    "PathTrace",
-    "PathTracer",
-    "TracedElsewhere",
-    "Undecided",
-    "as_input",
-    "inside",
-    "is_key",
-    "known_array",
-    "without_reverse_mode",
-]
+    "LeakedTracer", "PathTrace", "PathTracer", "TracedElsewhere", "Undecided", "as_input", "inside", "is_key",
+    "known_array", "without_reverse_mode",
+]  # fmt: skip
 
 
 def without_reverse_mode(error: ValueError) -> bool:

@@ -25,17 +25,9 @@ from jax._src.literals import TypedNdArray
 from jax._src.numpy.indexing import _is_slice_element_none_or_constant_or_symbolic
 
 __all__ = [
-    "DEMANDS",
-    "ShapedArray",
-    "Trace",
-    "Tracer",
-    "TypedNdArray",
-    "convert_constvars_jaxpr",
-    "eval_trace",
-    "set_current_trace",
-    "trace_ctx",
-    "typeof",
-]
+    "DEMANDS", "ShapedArray", "Trace", "Tracer", "TypedNdArray", "convert_constvars_jaxpr", "eval_trace",
+    "set_current_trace", "trace_ctx", "typeof",
+]  # fmt: skip
 
 DEMANDS = frozenset({concrete_or_error.__code__, _is_slice_element_none_or_constant_or_symbolic.__code__})
 """Code that cannot go on without a value: it wants a shape, or the ends of a slice."""

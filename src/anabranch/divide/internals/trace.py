@@ -1,7 +1,5 @@
 """The JAX trace that records what a program does with its random values."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
@@ -55,8 +53,6 @@ class PathTrace(Trace):
     def __init__(self, recorder: Decider) -> None:
         super().__init__()
         self.graph, self.recorder, self._may_decide = Graph(), recorder, True
-
-    # What the recorder uses -------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -130,8 +126,6 @@ class PathTrace(Trace):
         finally:
             self._may_decide = before
 
-    # What jax asks of a trace -----------------------------------------------------------------------------------
-
     def stage_value(self, value: Any) -> Any:
         return value if isinstance(value, jax.Array) else self.constant(np.asarray(value))
 
@@ -156,8 +150,6 @@ class PathTrace(Trace):
     ) -> Any:  # fmt: skip
         params = {"out_trees": out_trees, "symbolic_zeros": symbolic_zeros}
         return self._custom_call(primitive, (fun, fwd, bwd), tracers, params)
-
-    # How it does it ---------------------------------------------------------------------------------------------
 
     def _inputs(self, tracers: Sequence[Any]) -> tuple[list[Any], int, bool]:
         """Nodes and constants for the graph, the sites they depend on, and whether all are constants."""
@@ -195,9 +187,7 @@ class PathTrace(Trace):
         nodes = self.graph.record(primitive, params, inputs, avals)
         return [PathTracer(self, type_, node, None, sites) for type_, node in zip(avals, nodes, strict=True)]
 
-    def _fold(
-        self, primitive: Any, inputs: list[Any], tracers: Sequence[Any], params: dict[str, Any], sites: int
-    ) -> Any:
+    def _fold(self, primitive: Any, inputs: list[Any], tracers: Sequence[Any], params: Any, sites: int) -> Any:
         """Compute now. On the host where there is a rule, for XLA would compile each primitive for each shape."""
         if not numpy_backend.supports(primitive, params) or any(map(belongs_to_jax, inputs)):
             with set_current_trace(eval_trace), one_call():
@@ -227,8 +217,7 @@ _custom_jaxprs: dict[Any, tuple[ClosedJaxpr, Any]] = {}
 def _custom_jaxpr(primitive: Any, functions: tuple[Any, ...], avals: Any, params: Any) -> tuple[ClosedJaxpr, list[Any]]:
     """The jaxpr of a call with a derivative of its own, and the values that it closes over as its first arguments.
 
-    The same function of the same types gives the same jaxpr, which is kept: to make one takes milliseconds, and calls
-    that share one can be packed.
+    The same function of the same types gives the same jaxpr, which is kept: it takes milliseconds, and can be packed.
     """
     key: Any = (functions[0], tuple(f.f for f in functions[1:]), avals)
     try:

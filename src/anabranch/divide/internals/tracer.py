@@ -92,10 +92,9 @@ class PathTracer(Tracer):
         return not np.issubdtype(self.aval.dtype, np.inexact)
 
     def __bool__(self) -> bool:
-        if self.aval.size != 1:
-            raise ValueError(
-                f"The truth value of an array of shape {self.aval.shape} is ambiguous: use .any() or .all()"
-            )
+        aval = self.aval
+        if aval.size != 1:
+            raise ValueError(f"The truth value of an array of shape {aval.shape} is ambiguous: use .any() or .all()")
         question: Any = self if self._exact() else self != 0
         # NumPyro asserts that a plate has a positive size; one of a random size may be empty.
         return bool(question.concrete()) or empty_plate(sys._getframe(1)) is not None
@@ -108,10 +107,9 @@ class PathTracer(Tracer):
     __trunc__ = __int__
 
     def __index__(self) -> int:
-        if self.aval.ndim or not self._exact():
-            raise TypeError(
-                f"Only integer scalar arrays can be converted to a scalar index; got {self.aval.str_short()}"
-            )
+        aval = self.aval
+        if aval.ndim or not self._exact():
+            raise TypeError(f"Only integer scalar arrays can be converted to a scalar index; got {aval.str_short()}")
         return int(self.concrete())
 
     def __floor__(self) -> int:
@@ -182,8 +180,7 @@ class PathTracer(Tracer):
 def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
     """An operator with a short cut for plain scalars, and for arrays that are known.
 
-    jax.numpy takes a tenth of a millisecond for each, most of it to find the function compiled for these types; a loop
-    over a random walk is made of them.
+    jax.numpy takes a tenth of a millisecond for each, most of it to find what it has compiled; a random walk has many.
     """
     through_jax = getattr(Tracer, name)
 
@@ -219,9 +216,7 @@ def _with_arrays(name: str) -> Any:
     return lambda self, other: through_jax(self, _array_of(other))
 
 
-for _name in (
-    "rand", "ror", "xor", "rxor", "mod", "rmod", "floordiv", "rfloordiv", "pow", "rpow", "matmul", "rmatmul",
-):  # fmt: skip
+for _name in ["rand", "ror", "xor", "rxor", "mod", "rmod", "floordiv", "rfloordiv", "pow", "rpow", "matmul", "rmatmul"]:
     setattr(PathTracer, f"__{_name}__", _with_arrays(f"__{_name}__"))
 
 

@@ -1,7 +1,5 @@
 """Values of jax and their types."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator

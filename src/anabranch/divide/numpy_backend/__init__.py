@@ -9,8 +9,6 @@ A primitive is evaluated by its rule, ``rule(params, *args)``, found by name in 
 JAX. Arrays of random keys cannot be NumPy arrays and stay JAX arrays; whatever touches them goes to JAX too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -21,7 +19,7 @@ import numpy as np
 from jax.extend import core
 
 from anabranch.divide.dispatch import one_call
-from anabranch.divide.numpy_backend import primitives
+from anabranch.divide.numpy_backend import primitives, shapes
 from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
 from anabranch.divide.numpy_backend.primitives import CALL_BODIES, Condition, Params, Rule
 from anabranch.limits import checkpoint
@@ -34,7 +32,9 @@ AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
 def apply(primitive: core.Primitive, params: Params, args: Sequence[Array]) -> list[Array]:
     """Evaluate one primitive over the batch; a list of its outputs, even when there is only one."""
     rule = _rule(primitive, params)
-    if rule is None or (_include_keys(args) and primitive.name not in CALL_BODIES):
+    # Only keys are JAX arrays. Every primitive asks for them: a loop or generator would take longer.
+    has_keys = not _NUMPY_ONLY.issuperset(map(type, args))
+    if rule is None or (has_keys and primitive.name not in CALL_BODIES):
         return _apply_with_jax(primitive, params, args)
     with np.errstate(all="ignore"):
         result = rule(params, *args)
@@ -67,29 +67,12 @@ def _rule(primitive: core.Primitive, params: Params) -> Rule | None:
     return RULES.get(primitive.name) if condition is None or condition(params) else None
 
 
-# --- Primitives without a rule ---------------------------------------------------------------------------------------
-
-
 def is_key(value: Any) -> bool:
     """Whether an array, or the type of one, has for elements the keys of `jax.random`, which have no NumPy form."""
     return hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
 
 
-def _include_keys(args: Sequence[Any]) -> bool:
-    """Whether some are JAX arrays, as only keys are. Every primitive asks: a loop or generator would take longer."""
-    return not _NUMPY_ONLY.issuperset(map(type, args))
-
-
 _NUMPY_ONLY = frozenset([np.ndarray])
-
-
-def _from_jax(array: jax.Array) -> Any:
-    return array if is_key(array) else np.asarray(array)
-
-
-def _padded(array: Any, size: int) -> Any:
-    """The array with its last row repeated, so that batches of many sizes share one compiled program."""
-    return array[np.minimum(np.arange(size), array.shape[0] - 1)]
 
 
 def _apply_with_jax(primitive: core.Primitive, params: Params, args: Sequence[Any]) -> list[Any]:
@@ -99,11 +82,12 @@ def _apply_with_jax(primitive: core.Primitive, params: Params, args: Sequence[An
         if batch == 1:
             outputs = bind(*[a[0] for a in args])
         else:
-            size = 1 << (batch - 1).bit_length()
+            # The last row is repeated, so that batches of many sizes share one compiled program.
+            row = np.minimum(np.arange(1 << (batch - 1).bit_length()), batch - 1)
             axes = [None if a.shape[0] == 1 else 0 for a in args]
-            rows = [a[0] if axis is None else _padded(a, size) for a, axis in zip(args, axes, strict=True)]
+            rows = [a[0] if axis is None else a[row] for a, axis in zip(args, axes, strict=True)]
             outputs = jax.vmap(bind, in_axes=axes)(*rows)
-        outputs = [_from_jax(output) for output in (outputs if primitive.multiple_results else [outputs])]
+        outputs = [x if is_key(x) else np.asarray(x) for x in (outputs if primitive.multiple_results else [outputs])]
         return [output[None] if batch == 1 else output[:batch] for output in outputs]
 
 
@@ -113,9 +97,6 @@ def _jax_rule(primitive: core.Primitive) -> Rule:
         return outputs if primitive.multiple_results else outputs[0]
 
     return rule
-
-
-# --- Jaxprs ----------------------------------------------------------------------------------------------------------
 
 
 class _Step(NamedTuple):
@@ -224,16 +205,6 @@ def _prepare(jaxpr: AnyJaxpr) -> _Program:
     return _Program(builder.values, builder.needed_steps(outputs), outputs)
 
 
-# --- Calls and control flow ------------------------------------------------------------------------------------------
-
-
-def _call(body: str) -> Rule:
-    def rule(params: Params, *args: Array) -> Any:
-        return _run(params[body], args)
-
-    return rule
-
-
 def _rows(arrays: Sequence[Array], rows: Array) -> list[Array]:
     """Some executions of a batch; what is the same in all executions stays so."""
     return [a if a.shape[0] == 1 else a[rows] for a in arrays]
@@ -298,23 +269,14 @@ def _scan(params: Params, *args: Array) -> list[Array]:
     for i in positions:
         outputs = _run(jaxpr, [*consts, *carry, *[a[:, i] for a in inputs]])
         carry, collected[i] = outputs[:count], outputs[count:]
-    return carry + [_stack(values) for values in zip(*collected, strict=True)]
-
-
-def _stack(values: Sequence[Array]) -> Array:
-    size = batch_size(values)  # the first iterations may not depend on the batch yet
-    return np.stack([spread(value, size) for value in values], axis=1)
-
-
-def _linear_solve(params: Params, *args: Array) -> list[Array]:
-    return _run(*primitives.linear_solve_parts(params, args))
+    return carry + [shapes.joined(np.stack, values, 0) for values in zip(*collected, strict=True)]
 
 
 RULES: dict[str, Rule] = {
     **primitives.RULES,
-    **{name: _call(body) for name, body in CALL_BODIES.items()},
+    **{name: lambda params, *args, body=body: _run(params[body], args) for name, body in CALL_BODIES.items()},
     primitives.COND: _cond,
-    primitives.LINEAR_SOLVE: _linear_solve,
+    primitives.LINEAR_SOLVE: lambda params, *args: _run(*primitives.linear_solve_parts(params, args)),
     primitives.SCAN: _scan,
     primitives.WHILE: _while,
 }

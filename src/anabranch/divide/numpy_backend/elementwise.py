@@ -3,8 +3,6 @@
 Every array has one extra leading axis, the batch, of length n or 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ position (which may differ per execution) plus an offset inside the window, arra
 to ``(batch, *scattered positions, *window)``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,7 +14,7 @@ import numpy as np
 
 from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
 
-# --- Dynamic slices --------------------------------------------------------------------------------------------------
+Shape = tuple[int, ...]
 
 
 def _window(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Array], batch: int) -> tuple:
@@ -45,17 +43,14 @@ def dynamic_update_slice(operand: Array, update: Array, starts: Sequence[Array])
     return result
 
 
-# --- Gather and scatter ----------------------------------------------------------------------------------------------
-
-
 class Windows(NamedTuple):
     """Which axes a gather or scatter addresses how: the parts of jax's dimension numbers under one name each."""
 
-    dropped: tuple[int, ...]  # operand axes that the window does not have
-    start_map: tuple[int, ...]  # the operand axis that each component of an index vector moves along
-    operand_batching: tuple[int, ...]
-    index_batching: tuple[int, ...]
-    window_dims: tuple[int, ...]  # axes of the result, or of the updates, that are the window's
+    dropped: Shape  # operand axes that the window does not have
+    start_map: Shape  # the operand axis that each component of an index vector moves along
+    operand_batching: Shape
+    index_batching: Shape
+    window_dims: Shape  # axes of the result, or of the updates, that are the window's
 
 
 class _Layout(NamedTuple):
@@ -69,9 +64,7 @@ class _Layout(NamedTuple):
 
 
 @cache
-def _layout(
-    operand_shape: tuple[int, ...], index_shape: tuple[int, ...], sizes: tuple[int, ...], windows: Windows
-) -> _Layout:
+def _layout(operand_shape: Shape, index_shape: Shape, sizes: Shape, windows: Windows) -> _Layout:
     """The layout for windows of these sizes per operand axis; `index_shape` is without batch and index vector."""
     dropped, start_map, operand_batching, index_batching, _ = windows
     axes = range(len(operand_shape))
@@ -123,9 +116,7 @@ def _fill_value(dtype: np.dtype, given: Any) -> Any:
     return True if dtype.kind == "b" else np.nan
 
 
-def gather(
-    operand: Array, indices: Array, sizes: tuple[int, ...], windows: Windows, fills: bool, fill_value: Any
-) -> Array:
+def gather(operand: Array, indices: Array, sizes: Shape, windows: Windows, fills: bool, fill_value: Any) -> Array:
     """Windows of the operand, one for each index vector; one that sticks out is moved inside, or filled."""
     layout = _layout(operand.shape[1:], indices.shape[1:-1], sizes, windows)
     starts = indices.astype(np.int64, copy=False)
@@ -142,7 +133,7 @@ def gather(
 
 
 @cache
-def _interleaved(rank: int, window_dims: tuple[int, ...]) -> tuple[int, ...] | None:
+def _interleaved(rank: int, window_dims: Shape) -> Shape | None:
     """The order of axes that moves the window's, which are last, to where the dimension numbers put them."""
     order = list(range(rank - len(window_dims)))
     for axis, place in enumerate(window_dims, len(order)):

@@ -4,8 +4,6 @@ Leading axes before the matrix (the batch of executions, then any the program it
 stacking, except where LAPACK is only offered one matrix at a time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -6,11 +6,9 @@ A primitive without a rule, or whose parameters do not meet its condition, is gi
 more slowly: a test fails when the installed jax lacks a primitive that is named here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -175,12 +173,10 @@ RULES: dict[str, Rule] = {
     "argmax": _index_of(np.argmax),
     "argmin": _index_of(np.argmin),
     "bitcast_convert_type": lambda params, a: elementwise.bitcast(a, np.dtype(params["new_dtype"])),
-    "broadcast_in_dim": lambda params, a, *dynamic_shape: shapes.broadcast(
-        a, params["shape"], params["broadcast_dimensions"]
-    ),
+    "broadcast_in_dim": lambda params, a, *_: shapes.broadcast(a, params["shape"], params["broadcast_dimensions"]),
     "cholesky": lambda params, a: linear.cholesky(a),
     "clamp": lambda params, low, a, high: np.minimum(np.maximum(a, align(low, a.ndim)), align(high, a.ndim)),
-    "concatenate": lambda params, *args: shapes.concatenate(args, params["dimension"]),
+    "concatenate": lambda params, *args: shapes.joined(np.concatenate, args, params["dimension"]),
     "convert_element_type": lambda params, a: elementwise.convert(a, np.dtype(params["new_dtype"])),
     "cumlogsumexp": _cumulative(np.logaddexp),
     "cummax": _cumulative(np.maximum),
@@ -191,9 +187,7 @@ RULES: dict[str, Rule] = {
         left, right, params["dimension_numbers"], params["preferred_element_type"]
     ),
     "dynamic_slice": lambda params, operand, *starts: indexing.dynamic_slice(operand, starts, params["slice_sizes"]),
-    "dynamic_update_slice": lambda params, operand, update, *starts: indexing.dynamic_update_slice(
-        operand, update, starts
-    ),
+    "dynamic_update_slice": lambda params, a, update, *starts: indexing.dynamic_update_slice(a, update, starts),
     "eigh": lambda params, a: linear.eigh(a, params["lower"]),
     "gather": _gather,
     "integer_pow": lambda params, a: elementwise.integer_power(a, params["y"]),
@@ -224,7 +218,7 @@ RULES: dict[str, Rule] = {
     "sort": lambda params, *operands: shapes.sort(operands, params["dimension"], params["num_keys"]),
     "split": lambda params, a: shapes.split(a, params["sizes"], params["axis"]),
     "squeeze": lambda params, a: a.squeeze(tuple([axis + 1 for axis in params["dimensions"]])),
-    "stack": lambda params, *args: shapes.stack(args, params["axis"]),
+    "stack": lambda params, *args: shapes.joined(np.stack, args, params["axis"]),
     "tile": lambda params, a: np.tile(a, (1, *params["reps"])),
     "top_k": lambda params, a: shapes.top_k(a, params["k"], params["axis"]),
     "transpose": lambda params, a: a.transpose((0, *[axis + 1 for axis in params["permutation"]])),
@@ -264,9 +258,7 @@ def branches(params: Params) -> Sequence[ClosedJaxpr]:
     return params["branches"]
 
 
-def while_parts(
-    params: Params, args: Sequence[Any]
-) -> tuple[ClosedJaxpr, ClosedJaxpr, list[Any], list[Any], list[Any]]:
+def while_parts(params: Params, args: Sequence[Any]) -> tuple[ClosedJaxpr, ClosedJaxpr, list, list, list]:
     """The condition and the body of a `while`, the constants of each, and the initial carry."""
     first_body_const = params["cond_nconsts"]
     first_carry = first_body_const + params["body_nconsts"]
@@ -351,26 +343,14 @@ def joined_axis(primitive: Any, params: Params) -> tuple[int, bool] | None:
     return (params["dimension"], False) if primitive.name == "concatenate" else None
 
 
-class Copy:
-    """A primitive of our own that returns its argument."""
+class _Own(NamedTuple):
+    """A primitive of our own."""
 
-    name = "copy"
-    multiple_results = False
-
-    @staticmethod
-    def bind(value: Any) -> Any:
-        return value
+    name: str
+    multiple_results: bool
+    bind: Callable[..., Any]
 
 
-class InlineCall:
-    """A primitive of our own that evaluates a jaxpr, custom derivatives included."""
-
-    name = "closed_call"
-    multiple_results = True
-
-    @staticmethod
-    def bind(*args: Any, call_jaxpr: ClosedJaxpr) -> list[Any]:
-        return jaxpr_as_fun(call_jaxpr)(*args)
-
-
-COPY, INLINE_CALL = Copy(), InlineCall()
+COPY = _Own("copy", False, lambda value: value)
+INLINE_CALL = _Own("closed_call", True, lambda *args, call_jaxpr: jaxpr_as_fun(call_jaxpr)(*args))
+"""Evaluates a jaxpr, custom derivatives included."""

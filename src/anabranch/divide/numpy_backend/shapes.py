@@ -3,11 +3,10 @@
 Axes are numbered without the batch axis that leads every array here.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,6 @@ from anabranch.divide.numpy_backend.elementwise import Array, align, batch_size,
 
 # Above this many elements a read-only view is cheaper than a copy; below it np.broadcast_to's own cost dominates.
 _COPY_LIMIT = 4096
-
-
-# --- Shapes ----------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -54,14 +50,10 @@ def reverse(a: Array, reversed_axes: Sequence[int]) -> Array:
     return a[(slice(None), *[slice(None, None, -1 if axis in reversed_axes else 1) for axis in range(a.ndim - 1)])]
 
 
-def concatenate(arrays: Sequence[Array], axis: int) -> Array:
+def joined(function: Callable[..., Array], arrays: Sequence[Array], axis: int) -> Array:
+    """`np.concatenate` or `np.stack` of arrays of which some may be the same in all executions."""
     size = batch_size(arrays)
-    return np.concatenate([spread(a, size) for a in arrays], axis=axis + 1)
-
-
-def stack(arrays: Sequence[Array], axis: int) -> Array:
-    size = batch_size(arrays)
-    return np.stack([spread(a, size) for a in arrays], axis=axis + 1)
+    return function([spread(a, size) for a in arrays], axis=axis + 1)
 
 
 @cache
@@ -71,11 +63,7 @@ def slices(starts: tuple, limits: tuple, strides: tuple | None) -> tuple[slice, 
 
 def split(a: Array, sizes: Sequence[int], axis: int) -> list[Array]:
     before = (slice(None),) * (axis + 1)
-    pieces, start = [], 0
-    for size in sizes:
-        pieces.append(a[(*before, slice(start, start + size))])
-        start += size
-    return pieces
+    return [a[(*before, slice(*ends))] for ends in pairwise([0, *np.cumsum(sizes).tolist()])]
 
 
 @cache
@@ -103,9 +91,6 @@ def pad(a: Array, value: Array, config: tuple) -> Array:
     return result
 
 
-# --- Reductions, scans, orders ---------------------------------------------------------------------------------------
-
-
 def reduced(ufunc: np.ufunc, a: Array, axes: Sequence[int]) -> Array:
     return ufunc.reduce(a, axis=tuple([axis + 1 for axis in axes]), dtype=a.dtype)
 
@@ -120,10 +105,8 @@ def _extreme(dtype: np.dtype, highest: bool) -> Any:
 
 
 def extremum(ufunc: np.ufunc, a: Array, axes: Sequence[int], empty_is_highest: bool) -> Array:
-    shifted = tuple([axis + 1 for axis in axes])
-    if a.size:
-        return ufunc.reduce(a, axis=shifted)
-    return ufunc.reduce(a, axis=shifted, initial=_extreme(a.dtype, empty_is_highest))
+    options = {} if a.size else {"initial": _extreme(a.dtype, empty_is_highest)}
+    return ufunc.reduce(a, axis=tuple([axis + 1 for axis in axes]), **options)
 
 
 def accumulated(ufunc: np.ufunc, a: Array, axis: int, backwards: bool) -> Array:

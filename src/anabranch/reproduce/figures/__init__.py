@@ -1,7 +1,5 @@
 """The figures of section 7 of the paper, from the records of runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

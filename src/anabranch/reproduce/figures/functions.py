@@ -1,7 +1,5 @@
 """Posterior functions by each method: figure 6 of the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,11 +28,17 @@ def functions(records: Sequence[Record], truths: Truths) -> Figure | None:
         for values in run["functions"]["f"]:
             axes.plot(run["functions"]["x"], values, color=GREY, linewidth=0.7, alpha=0.5, rasterized=True)
         axes.set_title(f"{METHODS[method].label}\nrun {run['seed']}: LPPD {run['lppd']:.2f} nats", fontsize=10)
+    data, test = function_induction_data(), function_induction_test_data()
     for axes in panels:
-        _draw_points(axes)
-    _set_limits(panels[0])
+        axes.plot(*data, "o", color=BLUE, markersize=4, label="observed data", zorder=3)
+        axes.plot(*test, "^", color=ORANGE, markersize=4, label="test data", zorder=3)
+    # A window around the data: functions of a poor posterior may go far beyond it.
+    y = np.concatenate([data[1], test[1]])
+    panels[0].set(xlim=(-2, 2), ylim=(y.min() - 1, y.max() + 1))
     figure.suptitle("Posterior functions, from the run of each method with the highest LPPD")
-    _draw_legend(figure, panels)
+    handles, labels = panels[0].get_legend_handles_labels()
+    labels.append("posterior functions")
+    figure.legend([*handles, panels[-1].lines[0]], labels, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -43,20 +47,3 @@ def _draw_exact(axes: Axes, truth: InductionTruth) -> None:
     axes.fill_between(truth.predictive_x, *band, color="#D0D0D0", label="exact, 5% to 95%")
     axes.plot(truth.predictive_x, truth.predictive_mean, color="black", linewidth=1.2, label="exact mean")
     axes.set_title(f"Exact posterior\nLPPD {truth.lppd:.2f} nats", fontsize=10)
-
-
-def _draw_points(axes: Axes) -> None:
-    axes.plot(*function_induction_data(), "o", color=BLUE, markersize=4, label="observed data", zorder=3)
-    axes.plot(*function_induction_test_data(), "^", color=ORANGE, markersize=4, label="test data", zorder=3)
-
-
-def _set_limits(axes: Axes) -> None:
-    """A window around the data: functions of a poor posterior may go far beyond it."""
-    y = np.concatenate([function_induction_data()[1], function_induction_test_data()[1]])
-    axes.set(xlim=(-2, 2), ylim=(y.min() - 1, y.max() + 1))
-
-
-def _draw_legend(figure: Figure, panels: list[Axes]) -> None:
-    handles, labels = panels[0].get_legend_handles_labels()
-    function = panels[-1].lines[0]
-    figure.legend([*handles, function], [*labels, "posterior functions"], loc="outside lower center", ncols=3)

@@ -1,7 +1,5 @@
 """Titles of the experiments, labels and looks of the methods: the same in every figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The mixtures of sections 7.1 and 7.2: figures 3, 4 and 5 of the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +31,11 @@ def predictive(records: Sequence[Record], truths: Truths) -> Figure | None:
     highest = HEADROOM * np.histogram(mixture_data(), BINS, density=True)[0].max()
     for axes, (method, found) in zip(panels, runs.items(), strict=True):
         _draw_predictive(axes, METHODS[method], found, truths.gmm)
-        _remark_on_cut(axes, found, highest)
+        peak = max(max(run["predictive"]["density"]) for run in found)
+        if peak > highest:
+            looks: dict[str, Any] = {"fontsize": SMALL, "bbox": {"color": "white", "alpha": 0.85, "pad": 2}}
+            words = f"cut: peaks up to {peak:.1f}"
+            axes.text(0.985, 0.93, words, transform=axes.transAxes, ha="right", va="top", **looks)
     panels[0].set(xlim=(0, 20), ylim=(0, highest))
     figure.suptitle(
         "Posterior predictive density of the mixture; the thick line is the first run, thin ones the others"
@@ -51,14 +53,6 @@ def _draw_predictive(axes: Axes, method: Method, runs: list[Record], truth: Mixt
     exact = truth.predictive_y, truth.predictive_density
     axes.plot(*exact, color="black", linestyle=(0, (3, 2)), linewidth=1, label="exact predictive density")
     axes.set_title(method.label, fontsize=10)
-
-
-def _remark_on_cut(axes: Axes, runs: list[Record], highest: float) -> None:
-    peak = max(max(run["predictive"]["density"]) for run in runs)
-    if peak > highest:
-        looks: dict[str, Any] = {"fontsize": SMALL, "bbox": {"color": "white", "alpha": 0.85, "pad": 2}}
-        words = f"cut: peaks up to {peak:.1f}"
-        axes.text(0.985, 0.93, words, transform=axes.transAxes, ha="right", va="top", **looks)
 
 
 def evidence(records: Sequence[Record], truths: Truths) -> Figure | None:

@@ -1,7 +1,5 @@
 """Parts of several figures: a grid of panels, and strips with one point per run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,24 +15,22 @@ SMALL = 9
 """The smallest font size, in points."""
 
 
-def panel_grid(
-    count: int, columns: int, size: tuple[float, float], labels: tuple[str, str]
-) -> tuple[Figure, list[Axes]]:
+def panel_grid(n: int, columns: int, size: tuple[float, float], labels: tuple[str, str]) -> tuple[Figure, list[Axes]]:
     """A figure of panels with common axes, each of the given size in inches; empty ones are removed."""
-    columns = min(columns, count)
-    rows = -(-count // columns)
+    columns = min(columns, n)
+    rows = -(-n // columns)
     figure = Figure(figsize=(columns * size[0], rows * size[1] + 1), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     panels = list(grid.flat)
-    for empty in panels[count:]:
+    for empty in panels[n:]:
         empty.remove()
     # Labels of the whole figure would overlap with a legend outside the axes.
-    for lowest in panels[max(count - columns, 0) : count]:
+    for lowest in panels[max(n - columns, 0) : n]:
         lowest.tick_params(labelbottom=True)
         lowest.set_xlabel(labels[0])
-    for leftmost in panels[:count:columns]:
+    for leftmost in panels[:n:columns]:
         leftmost.set_ylabel(labels[1])
-    return figure, panels[:count]
+    return figure, panels[:n]
 
 
 def strip_height(methods: int) -> float:

@@ -1,7 +1,5 @@
 """The evidence of each path against evaluations, and the evaluations spent on it: figure 7 of the paper."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -42,9 +40,8 @@ def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
         _draw_run(above, below, run, paths)
         _draw_truth(above, truths.induction, paths)
         below.set_xlabel("evaluations of the density, in all")
-    grid[0, 0].set(
-        xscale="log", ylabel="log evidence of the path (nats), cut below", ylim=_limits(runs, truths.induction, paths)
-    )
+    limits = _limits(runs, truths.induction, paths)
+    grid[0, 0].set(xscale="log", ylabel="log evidence of the path (nats), cut below", ylim=limits)
     grid[1, 0].set(yscale="log", ylabel="evaluations spent on the path")
     figure.suptitle("Evidence of the paths of function induction, and what was spent on them")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

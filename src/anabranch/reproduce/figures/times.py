@@ -1,7 +1,5 @@
 """The time that each run took; the paper has no such figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -17,15 +15,13 @@ __all__ = ["times"]
 
 def times(records: Sequence[Record], truths: Truths) -> Figure | None:
     """A figure of the seconds that each run took, one panel per experiment."""
-    seconds = {
-        experiment: {
-            method: [run["seconds"] for run in found] for method, found in runs_of(records, experiment).items()
-        }
-        for experiment in TITLES
-    }
-    seconds = {experiment: values for experiment, values in seconds.items() if values}
-    if not seconds:
+    runs = {experiment: found for experiment in TITLES if (found := runs_of(records, experiment))}
+    if not runs:
         return None
+    seconds = {
+        experiment: {method: [run["seconds"] for run in those] for method, those in found.items()}
+        for experiment, found in runs.items()
+    }
     heights = [strip_height(len(values)) for values in seconds.values()]
     figure = Figure(figsize=(10, sum(heights) + 0.6), layout="constrained")
     grid = figure.subplots(len(seconds), 1, sharex=True, squeeze=False, height_ratios=heights)

@@ -11,7 +11,7 @@ time, on Gauss-Legendre nodes. The terms left out are positive, and none is larg
 its cell that is nearest to the point: adding these to ψ_k bounds p(y | K) from above. With all K components at their
 nearest, each for each point, the bound needs no integral, and shows that the K beyond 15 do not matter.
 
-`python -m anabranch.reproduce.truth.mixture` computes the stored answers again, in a minute or two.
+`python -m truth.mixture`, in the folder tests, computes the stored answers again, in a minute or two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from anabranch import programs
-from anabranch.reproduce.truth import rounding, write
+from truth import rounding, write
 
 __all__ = ["log_likelihood", "log_likelihood_bound", "log_likelihood_bound_beyond", "main", "predictive_density"]
 
@@ -30,7 +30,7 @@ SD = 0.1
 COMPONENTS = range(1, 16)
 """The K whose likelihood is computed."""
 BOUNDED = range(16, 401)
-"""The K whose likelihood is bounded."""
+"""The K whose likelihood is bounded one by one; all larger ones share a bound."""
 COARSE, FINE = 8, 11
 """Gauss-Legendre nodes per panel."""
 PANEL = 0.05
@@ -128,16 +128,13 @@ def main() -> None:
     at = np.linspace(0, EXTENT, 401)
     answers = {
         "how": "A chain over the components on Gauss-Legendre nodes, two terms of the mixture for each point. Errors "
-        "are the change from fewer nodes, plus the most that the other terms could add, plus what rounding may add. "
-        "The bounds have every component at its nearest to every point.",
+        "are the change from fewer nodes, plus the most that the other terms could add, plus what rounding may add.",
         "y": y,
         "log_likelihood_given_K": values,
         "error": errors,
-        "log_likelihood_bound": {K: log_likelihood_bound(y, K) for K in BOUNDED},
-        "log_likelihood_bound_beyond": log_likelihood_bound_beyond(y, BOUNDED.stop),
         "predictive": {"y": at, "density": predictive_density(y, at)},
     }
-    write("mixture.json", answers)
+    write("mixture", answers)
 
 
 if __name__ == "__main__":

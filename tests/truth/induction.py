@@ -13,7 +13,7 @@ A path is a shape of the function f, such as a x + b sin(c x²). At most two of 
 So each path is a mixture over the nodes of a quadrature, and at each node the posterior of f is Gaussian. Evidence,
 prediction and quantiles are sums over the nodes of all paths.
 
-`python -m anabranch.reproduce.truth.induction` computes the stored answers again, in a minute or two.
+`python -m truth.induction`, in the folder tests, computes the stored answers again, in a minute or two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import expon, norm
 
 from anabranch import programs
-from anabranch.reproduce.truth import rounding, write
+from truth import rounding, write
 
 __all__ = ["Prediction", "Resolution", "Solved", "log_predictive_densities", "main", "paths", "posterior", "solve"]
 
@@ -290,7 +290,7 @@ def main() -> None:
         **_held_out(coarse, fine, x_test, y_test),
         "predictive": _curves(fine, np.linspace(-2, 2, 201)),
     }
-    write("induction.json", answers)
+    write("induction", answers)
     for shape, log_evidence in sorted(answers["log_evidence"].items(), key=lambda item: -item[1]):
         print(f"{shape:14} log Z_k {log_evidence:13.8f}  weight {answers['weights'][shape]:.3g}")
     print(f"all            log Z   {answers['log_evidence_total']:13.8f} ± {answers['log_evidence_error']:.0e}")

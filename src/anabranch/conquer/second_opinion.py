@@ -1,0 +1,163 @@
+"""A second opinion on importance sampling: a population tempered from the prior (`SMC`).
+
+Importance weights γ/q see only where the proposal q goes; a tempered population sees only what has volume on the way
+from the prior. So each is asked about the other:
+
+1. Coverage. A particle x at which log γ(x)/q(x) exceeds all log weights drawn from q, by a margin, objects: q misses
+   the mass there. The share of such particles estimates the share of the mass that q misses.
+2. The particles that object become components of q: those that climb from them to modes, and, where they are many, a
+   mixture fitted to them. Then q is adapted and asked again.
+3. The evidence. Without objections the importance weights are believed. Otherwise the bridge between the draws of q and
+   the particles (`bridge`), which is right as long as the two overlap somewhere; or tempering, where they do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from anabranch.conquer.ascent import climb, distinct, polish
+from anabranch.conquer.bridge import bridge
+from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS, Estimate
+from anabranch.conquer.jumps import is_climbable
+from anabranch.conquer.mixture_fit import fit_to_points
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.smc import SMCState
+from anabranch.conquer.smc_sweep import ess_by_family, resampled
+from anabranch.conquer.symmetry import fold
+from anabranch.conquer.target import Target
+
+__all__ = ["Opinion", "answered", "consult", "is_below", "is_enough", "reconciled"]
+
+_MARGIN = 2.0
+"""Nats above the largest log weight from which on a particle objects."""
+_MAX_CLIMBS, _CLIMB = 256, 30
+"""Particles that climb, and steps of each climb."""
+_MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
+"""Components that a proposal may have, and up to which its weights are believed by themselves."""
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What the population says of the proposal.
+
+    Attributes:
+        sweeps: finished sweeps that were asked.
+        points: their particles, resampled in proportion to the evidence of their sweeps.
+        log_ratio: log γ/q there.
+        objects: which of them object.
+        log_weights: log γ/q of the draws from the proposal.
+        components: of the proposal.
+        ess: how many independent draws the particles are worth, in the coordinate that mixes worst.
+        rounds: how often the proposal was extended by particles that objected.
+    """
+
+    sweeps: int
+    points: np.ndarray
+    log_ratio: np.ndarray
+    objects: np.ndarray
+    log_weights: np.ndarray
+    components: int
+    ess: float
+    rounds: int = 0
+
+    @property
+    def missed(self) -> float:
+        """The share of the mass that the proposal misses, by the particles."""
+        return float(self.objects.mean()) if len(self.objects) else 0.0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many effective particles that the mass that all of them miss is small."""
+        return self.ess >= MIN_ESS
+
+    @property
+    def is_content(self) -> bool:
+        """Whether no more particles object than one in the effective number of them."""
+        return self.missed * self.ess <= 1.0
+
+
+def is_enough(population: SMCState, min_chains: int) -> bool:
+    """Whether a population has the chains for an opinion, in two sweeps at least."""
+    is_whole = len(population.sweeps) > 1 and sum(sweep.size for sweep in population.sweeps) >= min_chains
+    return population.lost or is_whole
+
+
+def consult(
+    target: Target, modes: ModeMixture, state: ModeMixtureState, population: SMCState, rng: Generator, rounds: int = 0
+) -> Opinion:
+    """Ask the particles of all sweeps about the proposal, from which the state has draws."""
+    assert state.log_weights is not None
+    found = [sweep for sweep in population.sweeps if len(sweep.points)]
+    if not found:
+        nothing = np.zeros((0, target.dim)), np.zeros(0), np.zeros(0, bool), state.log_weights, 0
+        return Opinion(len(population.sweeps), *nothing, 0.0, rounds)
+    logs = np.concatenate([np.full(len(s.points), s.log_evidence + np.log(s.size / len(s.points))) for s in found])
+    chosen = resampled(logs, len(logs), rng)
+    points = fold(np.concatenate([sweep.points for sweep in found])[chosen], state.symmetries)
+    log_ratio = modes.log_ratio(target, state, points)
+    objects = log_ratio > state.log_weights.max() + _MARGIN
+    families = np.concatenate([sweep.founders * len(found) + i for i, sweep in enumerate(found)])[chosen]
+    ess = ess_by_family(points, families)
+    return Opinion(
+        len(population.sweeps), points, log_ratio, objects, state.log_weights, len(state.parts[0]), ess, rounds
+    )
+
+
+def answered(
+    target: Target, modes: ModeMixture, state: ModeMixtureState, opinion: Opinion, rng: Generator, evaluations: int
+) -> ModeMixtureState:
+    """The state with components for the particles that object; for all particles, where these are few.
+
+    At most about so many evaluations go into climbs from the particles.
+    """
+    proposal, wide = state.parts
+    objecting = opinion.points[opinion.objects]
+    if opinion.is_content:
+        return modes.with_components(state, fit_to_points(opinion.points, rng), 0.5)
+    if is_climbable(target) and len(proposal) < _MAX_COMPONENTS:
+        starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
+        ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
+        affordable = max(evaluations // (20 * target.dim + 20), 1)
+        chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
+        if len(chosen):
+            state = modes.extended(target, state, polish(target, ends[chosen], wide.scales))
+    if len(objecting) >= 10 * (target.dim + 1):
+        state = modes.with_components(state, fit_to_points(objecting, rng), float(np.clip(opinion.missed, 0.1, 0.5)))
+    return state
+
+
+def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:
+    """The evidence by importance weights, by the bridge, or by tempering: the first of them that can be believed.
+
+    Weights are believed if they have good diagnostics, no particle objects, and the others do not find more.
+    """
+    bridged = _bridged(by_weights, by_tempering, opinion)
+    trusted = by_weights.ess >= MIN_ESS and not by_weights.pareto_k > MAX_PARETO_K
+    # So many modes were found one by one that others were not: the particles know their number better.
+    trusted = trusted and opinion.components <= _MAX_TRUSTED
+    others_find_more = is_below(by_weights, by_tempering) or is_below(by_weights, bridged)
+    if trusted and opinion.is_content and not others_find_more:
+        # Fewer effective particles may all miss what the proposal misses, as much as one of them stands for.
+        unseen = 0.0 if opinion.is_large else 1 / max(opinion.ess, 1.0)
+        return replace(by_weights, log_evidence_sd=float(np.hypot(by_weights.log_evidence_sd, unseen)))
+    is_worse = bridged.log_evidence_sd > by_tempering.log_evidence_sd or is_below(bridged, by_tempering)
+    return by_tempering if is_worse else bridged
+
+
+def _bridged(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:
+    """The evidence by the bridge between the draws of the proposal and the particles, with the better draws of both."""
+    zero, nought = np.zeros(len(opinion.log_ratio)), np.zeros(len(opinion.log_weights))
+    log_z, sd = bridge(opinion.log_ratio, zero, opinion.log_weights, nought, opinion.ess)
+    draws = by_weights if opinion.is_content and by_weights.ess > by_tempering.ess else by_tempering
+    possible = log_z + 3 * sd if np.isfinite(sd) else log_z
+    return replace(
+        draws, log_evidence=log_z, log_evidence_sd=sd, method="Bridge", pareto_k=np.nan, log_possible=possible
+    )
+
+
+def is_below(one: Estimate, other: Estimate) -> bool:
+    """Whether the evidence of one is significantly below that of the other."""
+    return other.log_evidence - one.log_evidence > 3 * np.hypot(one.log_evidence_sd, other.log_evidence_sd)
