@@ -207,7 +207,7 @@ def opinion_of(objecting, log_evidence=-3.0, n=2_000):
         return log_evidence + norm.logpdf(x) - norm.logpdf(x, scale=1.5)
 
     objects = np.arange(n) < objecting * n
-    return Opinion(3, points[:, None], log_ratio(points), objects, log_ratio(proposed), float(n), float(n))
+    return Opinion(3, points[:, None], log_ratio(points), objects, log_ratio(proposed), components=1, ess=float(n))
 
 
 CONTENT, OBJECTS = opinion_of(0.0), opinion_of(0.4)
@@ -223,7 +223,18 @@ def test_no_more_than_one_effective_particle_may_object():
 
 def test_weights_are_believed_where_all_are_content():
     by_weights = said(-3.0, 0.01)
-    assert reconciled(by_weights, tempered(-3.1, 0.2), CONTENT) is by_weights
+    assert reconciled(by_weights, tempered(-3.1, 0.2), CONTENT) == by_weights
+
+
+def test_few_particles_leave_the_mass_of_one_of_them_in_the_error():
+    estimate = reconciled(said(-3.0, 0.01), tempered(-3.1, 0.2), replace(CONTENT, ess=20.0))
+    assert estimate.method == "ModeMixture"
+    assert estimate.log_evidence_sd == pytest.approx(np.hypot(0.01, 1 / 20))
+
+
+def test_weights_of_very_many_components_are_not_believed_by_themselves():
+    estimate = reconciled(said(-3.0, 0.01), tempered(-3.1, 0.2), replace(CONTENT, components=200))
+    assert estimate.method == "Bridge"
 
 
 def test_the_bridge_is_believed_where_particles_object():
@@ -254,20 +265,16 @@ def test_weights_below_tempering_are_not_believed():
     assert reconciled(by_weights, tempered(-3.0, 0.2), CONTENT).method == "Bridge"
     by_tempering = tempered(-1.0, 0.2)
     assert reconciled(by_weights, by_tempering, CONTENT) is by_tempering
-    assert reconciled(by_weights, tempered(-4.5, 0.2), CONTENT) is by_weights
+
+
+def test_weights_below_the_bridge_are_not_believed():
+    assert reconciled(said(-5.0, 0.01), tempered(-4.9, 0.2), CONTENT).method == "Bridge"
 
 
 def test_tempering_below_trusted_weights_changes_nothing():
     """A population misses narrow modes that a climb has found."""
     by_weights = said(-3.0, 0.01)
-    assert reconciled(by_weights, tempered(-8.0, 0.1), CONTENT) is by_weights
-
-
-def test_a_population_that_found_nothing_has_no_voice():
-    by_weights, nobody = said(-3.0, 0.01), Estimate.nothing(1, 5, "SMC")
-    empty = Opinion(2, np.zeros((0, 1)), np.zeros(0), np.zeros(0, bool), CONTENT.log_weights, 0.0, 0.0)
-    assert empty.is_content
-    assert reconciled(by_weights, nobody, empty) is by_weights
+    assert reconciled(by_weights, tempered(-8.0, 0.1), CONTENT) == by_weights
 
 
 def test_what_is_significantly_below():

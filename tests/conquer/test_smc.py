@@ -121,7 +121,7 @@ def calibration_runs() -> dict[str, Runs]:
         "a guard": Runs(half_space_case(), 60, 8_000, 0.04),
         "whole numbers": Runs(counted_case(), 60, 10_000, 0.08),
         "a rarely met guard": Runs(corner_case(), 20, 30_000, 0.08),
-        "a given proposal": Runs(normals_case(2), 60, 10_000, 0.1, {"proposal": wide}),
+        "a given proposal": Runs(normals_case(2), 60, 12_000, 0.1, {"proposal": wide}),
         # Draws of an improper prior are none to start from.
         "an improper prior": Runs(only_case(improper, 0.0), 60, 6_000, 0.1),
         "a needle": Runs(only_case(needle, float(stats.norm(0, np.hypot(10, 1e-6)).logpdf(3.0))), 15, 60_000, 0.25),

@@ -179,7 +179,8 @@ class Auto:
         if untried and cheap and state.population is None and self.laplace.fits(target, left):
             return AutoState(LAPLACE, spent=state.spent, attempts=state.attempts + 1)
         if state.method == LAPLACE:
-            state, failed = AutoState(MODES, spent=state.spent, attempts=self.laplace.attempts), False
+            method = MODES if target.has_gradient else PARTICLES
+            state, failed = AutoState(method, spent=state.spent, attempts=self.laplace.attempts), False
         # Jumps are looked for where a visit is large enough to bear it.
         if state.method == MODES and (failed or (left > self.jumps_from * target.cost and not is_climbable(target))):
             return AutoState(PARTICLES, population=state.population, spent=state.spent, attempts=self.laplace.attempts)
@@ -233,10 +234,10 @@ class Auto:
         population = state.population or self.tempering.start(target, rng)
         min_chains = self.min_chains // 4 if target.path.interpreted else self.min_chains
         if not is_enough(population, min_chains):
-            population = self._tempered(target, population, rng, left)
+            population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
+            if not is_enough(population, min_chains) or _points(target, end) < population.particles:
+                return replace(state, population=population)
         state = replace(state, population=population)
-        if not is_enough(population, min_chains):
-            return state
         if state.opinion is None:
             state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
         state = self._consulted(target, state, rng, end)
@@ -264,7 +265,8 @@ class Auto:
         is_new = opinion is None or opinion.sweeps < len(population.sweeps) or not opinion.is_content
         with suppress(LimitReached):
             while is_new and rounds <= self.max_rounds:
-                mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, _points(target, end)))
+                affordable = _points(target, end) - population.particles
+                mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break
                 opinion = consult(target, self.modes, mixture, population, rng, rounds)
@@ -283,13 +285,18 @@ class Auto:
 
     def _with_more_draws(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """More draws from the mixture, and what the population says of it if it was adapted to them."""
-        mixture = self.modes.advance(target, state.state, rng, left)
-        assert state.population is not None
-        assert state.opinion is not None
+        opinion, population = state.opinion, state.population
+        assert opinion is not None
+        assert population is not None
+        asked = len(opinion.points) * target.cost  # evaluations of another opinion
+        mixture = self.modes.advance(target, state.state, rng, max(left - asked, left // 2))
+        if mixture.failed or not mixture.pooled or mixture.log_weights is None:
+            return state
+        if mixture.proposal is state.state.proposal:
+            return replace(state, state=mixture, opinion=opinion.of_more_draws(mixture.log_weights))
         with suppress(LimitReached):
-            if mixture.pooled and not mixture.failed:
-                opinion = consult(target, self.modes, mixture, state.population, rng, state.opinion.rounds)
-                return replace(state, state=mixture, opinion=opinion)
+            opinion = consult(target, self.modes, mixture, population, rng, opinion.rounds)
+            return replace(state, state=mixture, opinion=opinion)
         return state
 
     def _unconfirmed(self, by_weights: Estimate, by_tempering: Estimate | None) -> Estimate:

@@ -78,6 +78,10 @@ class Opinion:
         """Whether no more particles object than one in the effective number of them."""
         return self.missed * self.ess <= 1.0
 
+    def of_more_draws(self, log_weights: np.ndarray) -> Opinion:
+        """What the same particles say once there are more draws from the same proposal."""
+        return replace(self, log_weights=log_weights, objects=_objects(self.log_ratio, log_weights))
+
 
 def is_enough(population: SMCState, min_chains: int) -> bool:
     """Whether a population has the chains for an opinion, in two sweeps at least."""
@@ -98,12 +102,17 @@ def consult(
     chosen = resampled(logs, len(logs), rng)
     points = fold(np.concatenate([sweep.points for sweep in found])[chosen], state.symmetries)
     log_ratio = modes.log_ratio(target, state, points)
-    objects = log_ratio > state.log_weights.max() + _MARGIN
+    objects = _objects(log_ratio, state.log_weights)
     families = np.concatenate([sweep.founders * len(found) + i for i, sweep in enumerate(found)])[chosen]
     ess = ess_by_family(points, families)
     return Opinion(
         len(population.sweeps), points, log_ratio, objects, state.log_weights, len(state.parts[0]), ess, rounds
     )
+
+
+def _objects(log_ratio: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
+    """Which particles object: log γ/q there exceeds all log weights, by a margin."""
+    return log_ratio > log_weights.max() + _MARGIN
 
 
 def answered(

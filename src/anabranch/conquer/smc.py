@@ -212,6 +212,11 @@ class SMCState:
         """The sweeps that make the estimate."""
         return self.sweeps[1:] or self.sweeps
 
+    @property
+    def particles(self) -> int:
+        """Particles of all finished sweeps."""
+        return sum(len(sweep.points) for sweep in self.sweeps)
+
 
 def _remarks(state: SMCState) -> list[str]:
     remarks = []

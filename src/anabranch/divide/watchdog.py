@@ -159,13 +159,18 @@ _registering = threading.Lock()
 _watching = False
 
 
+def _check_all() -> None:
+    # A function of its own, whose end lets go of the last watch and of the arguments of its program.
+    for watch in list(_running.values()):
+        watch.check()
+
+
 def _watch_all() -> None:
     global _watching
     idle = 0
     while idle < _IDLE:
         time.sleep(_EVERY)
-        for watch in list(_running.values()):
-            watch.check()
+        _check_all()
         with _registering:
             idle = 0 if _running else idle + 1
             _watching = idle < _IDLE
