@@ -258,9 +258,10 @@ def of_bumps(name: str, kind: str, d: int, prior_sd: float, parts: Sequence[Bump
 
 def uneven() -> list[Density]:
     out = []
-    for d in (2, 6):
-        parts = [Bump(0.0, 2.0, 0.5).of_mass(0.5, d, 3.0), Bump(0.0, -2.0, 0.01).of_mass(0.5, d, 3.0)]
-        out.append(of_bumps(f"widths-{d}", "widths", d, 3.0, parts))
+    # The gradient leads to the narrow one of two modes from a share of the prior mass of about 1e-2, 5e-3 and 3e-4.
+    for name, d, sd in (("widths-2", 2, 0.05), ("widths-4", 4, 0.1), ("hidden-6", 6, 0.1)):
+        parts = [Bump(0.0, 2.0, 0.5).of_mass(0.5, d, 3.0), Bump(0.0, -2.0, sd).of_mass(0.5, d, 3.0)]
+        out.append(of_bumps(name, name.split("-")[0], d, 3.0, parts))
     for name, d, centre, sd in (("spike-1", 1, 2.5, 0.01), ("spike-2", 2, 1.5, 0.03), ("spike-3", 3, 1.2, 0.1),
                                 ("spike-2-thin", 2, 1.5, 0.01), ("spike-3-thin", 3, 1.2, 0.02)):  # fmt: skip
         out.append(of_bumps(name, "spike", d, 1.0, [Bump(0.0, centre, sd).of_mass(0.9, d, 1.0)], floor=0.1))

@@ -96,7 +96,7 @@ class Record:
 
     @property
     def names_a_path(self) -> bool:
-        return any(text.startswith("Path (") for text in self.warnings)
+        return any("path (" in text.lower() for text in self.warnings)
 
 
 def load(file: Path) -> dict[Run, Record]:

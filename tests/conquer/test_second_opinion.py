@@ -207,7 +207,10 @@ def opinion_of(objecting, log_evidence=-3.0, n=2_000):
         return log_evidence + norm.logpdf(x) - norm.logpdf(x, scale=1.5)
 
     objects = np.arange(n) < objecting * n
-    return Opinion(3, points[:, None], log_ratio(points), objects, log_ratio(proposed), components=1, ess=float(n))
+    families = np.arange(n)
+    return Opinion(
+        3, points[:, None], log_ratio(points), families, objects, log_ratio(proposed), components=1, ess=float(n)
+    )
 
 
 CONTENT, OBJECTS = opinion_of(0.0), opinion_of(0.4)

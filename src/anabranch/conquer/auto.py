@@ -31,7 +31,16 @@ from anabranch.conquer.laplace import Laplace, laplace_start
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, log_prior_mass
 from anabranch.conquer.population import broad
-from anabranch.conquer.second_opinion import Opinion, answered, consult, is_below, is_enough, reconciled
+from anabranch.conquer.second_opinion import (
+    Opinion,
+    answered,
+    consult,
+    drawn_particles,
+    is_below,
+    is_enough,
+    may_be_fitted,
+    reconciled,
+)
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
@@ -78,6 +87,7 @@ class Auto:
         tempering: the method for every path, and the second opinion.
         laplace: when a Laplace estimate suffices.
         min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
+        min_prior_draws: draws from the start of a second opinion, over all its sweeps; fewer miss what is rare there.
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
@@ -98,6 +108,7 @@ class Auto:
     tempering: SMC = field(default_factory=SMC)
     laplace: Laplace = field(default_factory=Laplace)
     min_chains: int = 150
+    min_prior_draws: int = 20_000
     sweep_evaluations: int = 100_000
     min_draws: int = 10_000
     jumps_from: int = 5_000
@@ -107,8 +118,8 @@ class Auto:
     def __post_init__(self) -> None:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
-        check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), sweep_evaluations=whole(1),
-              min_draws=whole(1), jumps_from=whole(), max_rounds=whole(),
+        check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), min_prior_draws=whole(),
+              sweep_evaluations=whole(1), min_draws=whole(1), jumps_from=whole(), max_rounds=whole(),
               unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
@@ -215,11 +226,10 @@ class Auto:
 
     def _from_particles(self, target: Target, population: SMCState, rng: Generator) -> ModeMixtureState:
         """Importance sampling from a mixture fitted to the particles of a tempered population."""
-        estimate = self.tempering.estimate(target, population)
-        if len(estimate.points) < 2 * target.dim:
+        if population.particles < 4 * target.dim:
             return ModeMixtureState(failed="too few particles survived the tempering")
-        chosen = rng.choice(len(estimate.points), min(len(estimate.points), 2_000), p=np.exp(estimate.log_weights))
-        points = estimate.points[chosen]
+        points, families = drawn_particles(population, rng)
+        points = points[rng.permutation(np.flatnonzero(may_be_fitted(families)))[:2_000]]
         prior = target.prior(500, rng).points
         symmetries = find_symmetries(target, points)
         points = fold(points, symmetries)
@@ -232,10 +242,10 @@ class Auto:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
         population = state.population or self.tempering.start(target, rng)
-        min_chains = self.min_chains // 4 if target.path.interpreted else self.min_chains
-        if not is_enough(population, min_chains):
+        least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, self.min_prior_draws)
+        if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
-            if not is_enough(population, min_chains) or _points(target, end) < population.particles:
+            if not is_enough(population, *least) or _points(target, end) < population.particles:
                 return replace(state, population=population)
         state = replace(state, population=population)
         if state.opinion is None:

@@ -34,6 +34,8 @@ _DFS, _REFITS = (np.inf, 30.0, 10.0, 4.0), 3
 """Degrees of freedom of the proposals that are fitted, and steps of expectation maximisation for each."""
 _CORRELATION = 0.5
 """Of the two answers of cross-fitting, as measured with normal posteriors of 1 to 60 dimensions."""
+_MIN_OVERLAP = 10.0
+"""Draws of the proposal that may be of the posterior, at least; with fewer, both may be far apart without a sign."""
 _MARGIN = 50.0
 """Nats beyond all ratios γ/q between which the root lies."""
 
@@ -44,10 +46,13 @@ def bridge(
     log_target_at_proposals: np.ndarray,
     log_proposal_at_proposals: np.ndarray,
     effective: float,
+    families: np.ndarray | None = None,
 ) -> tuple[float, float]:
     """log Ẑ and its standard error, from draws that are worth `effective` independent ones.
 
-    They are minus infinity and infinity where no draw of the proposal has positive density.
+    Where only draws of different `families` are independent, the error is at least that of sums over families. It is
+    infinite where the two kinds of draws overlap too little, and log Ẑ minus infinity where no draw of the proposal has
+    positive density.
     """
     at_draws = log_target_at_draws - log_proposal_at_draws
     at_proposals = log_target_at_proposals - log_proposal_at_proposals
@@ -70,13 +75,26 @@ def bridge(
     both = np.concatenate([met, at_draws])
     log_z = float(brentq(excess, both.min() - _MARGIN, both.max() + _MARGIN, xtol=1e-10))
     log_f1, log_f2 = terms(log_z)
+    if np.exp(log_s1 + log_f1).sum() < _MIN_OVERLAP:  # s₁ f₁ is the probability that a draw is of the posterior
+        return log_z, np.inf
     log_f1 = np.append(log_f1, np.full(n - len(met), -np.inf))
-    return log_z, float(np.sqrt(_relative_variance(log_f1) / n + _relative_variance(log_f2) / effective))
+    of_draws = _relative_variance(log_f2) / effective
+    if families is not None:
+        of_draws = max(of_draws, _variance_by_family(log_f2, families))
+    return log_z, float(np.sqrt(_relative_variance(log_f1) / n + of_draws))
 
 
 def _relative_variance(log_terms: np.ndarray) -> float:
     terms = np.exp(log_terms - log_terms.max())
     return float(terms.var() / terms.mean() ** 2)
+
+
+def _variance_by_family(log_terms: np.ndarray, families: np.ndarray) -> float:
+    """The relative variance of the mean: with S_e the sum over a family of deviations from the mean, Σ S_e² / n²."""
+    terms = np.exp(log_terms - log_terms.max())
+    numbers = np.unique(families, return_inverse=True)[1]
+    sums = np.bincount(numbers, weights=terms / terms.mean() - 1)
+    return float((sums**2).sum() / len(terms) ** 2)
 
 
 @dataclass(frozen=True)

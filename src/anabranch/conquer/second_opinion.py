@@ -29,7 +29,7 @@ from anabranch.conquer.smc_sweep import ess_by_family, resampled
 from anabranch.conquer.symmetry import fold
 from anabranch.conquer.target import Target
 
-__all__ = ["Opinion", "answered", "consult", "is_below", "is_enough", "reconciled"]
+__all__ = ["Opinion", "answered", "consult", "drawn_particles", "is_below", "is_enough", "may_be_fitted", "reconciled"]
 
 _MARGIN = 2.0
 """Nats above the largest log weight from which on a particle objects."""
@@ -47,6 +47,7 @@ class Opinion:
         sweeps: finished sweeps that were asked.
         points: their particles, resampled in proportion to the evidence of their sweeps.
         log_ratio: log γ/q there.
+        families: the draw of the prior from which each descends; those of different families are independent.
         objects: which of them object.
         log_weights: log γ/q of the draws from the proposal.
         components: of the proposal.
@@ -57,6 +58,7 @@ class Opinion:
     sweeps: int
     points: np.ndarray
     log_ratio: np.ndarray
+    families: np.ndarray
     objects: np.ndarray
     log_weights: np.ndarray
     components: int
@@ -83,10 +85,11 @@ class Opinion:
         return replace(self, log_weights=log_weights, objects=_objects(self.log_ratio, log_weights))
 
 
-def is_enough(population: SMCState, min_chains: int) -> bool:
-    """Whether a population has the chains for an opinion, in two sweeps at least."""
-    is_whole = len(population.sweeps) > 1 and sum(sweep.size for sweep in population.sweeps) >= min_chains
-    return population.lost or is_whole
+def is_enough(population: SMCState, min_chains: int, min_draws: int = 0) -> bool:
+    """Whether a population has the chains and the draws from the start for an opinion, in two sweeps at least."""
+    sweeps = population.sweeps
+    has_chains = len(sweeps) > 1 and sum(sweep.size for sweep in sweeps) >= min_chains
+    return population.lost or (has_chains and sum(sweep.draws for sweep in sweeps) >= min_draws)
 
 
 def consult(
@@ -94,20 +97,33 @@ def consult(
 ) -> Opinion:
     """Ask the particles of all sweeps about the proposal, from which the state has draws."""
     assert state.log_weights is not None
-    found = [sweep for sweep in population.sweeps if len(sweep.points)]
-    if not found:
-        nothing = np.zeros((0, target.dim)), np.zeros(0), np.zeros(0, bool), state.log_weights, 0
+    if not population.particles:
+        nothing = np.zeros((0, target.dim)), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), state.log_weights, 0
         return Opinion(len(population.sweeps), *nothing, 0.0, rounds)
-    logs = np.concatenate([np.full(len(s.points), s.log_evidence + np.log(s.size / len(s.points))) for s in found])
-    chosen = resampled(logs, len(logs), rng)
-    points = fold(np.concatenate([sweep.points for sweep in found])[chosen], state.symmetries)
+    points, families = drawn_particles(population, rng)
+    points = fold(points, state.symmetries)
     log_ratio = modes.log_ratio(target, state, points)
-    objects = _objects(log_ratio, state.log_weights)
-    families = np.concatenate([sweep.founders * len(found) + i for i, sweep in enumerate(found)])[chosen]
-    ess = ess_by_family(points, families)
     return Opinion(
-        len(population.sweeps), points, log_ratio, objects, state.log_weights, len(state.parts[0]), ess, rounds
+        len(population.sweeps), points, log_ratio, families, _objects(log_ratio, state.log_weights), state.log_weights,
+        len(state.parts[0]), ess_by_family(points, families), rounds,
+    )  # fmt: skip
+
+
+def drawn_particles(population: SMCState, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The particles of all sweeps, resampled in proportion to the evidence of these, and the family of each."""
+    found = [sweep for sweep in population.sweeps if len(sweep.points)]
+    logs = np.concatenate([np.full(len(s.points), s.log_evidence + np.log(s.size / len(s.points))) for s in found])
+    families = np.concatenate(
+        [2 * len(found) * (s.founders // 2) + 2 * i + s.founders % 2 for i, s in enumerate(found)]
     )
+    chosen = resampled(logs, len(logs), rng)
+    return np.concatenate([sweep.points for sweep in found])[chosen], families[chosen]
+
+
+def may_be_fitted(families: np.ndarray) -> np.ndarray:
+    """The particles to which a proposal may be fitted: half of the families. The bridge takes the others, since with a
+    proposal fitted to its own draws it is too low."""
+    return families % 2 == 0
 
 
 def _objects(log_ratio: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
@@ -123,9 +139,9 @@ def answered(
     At most about so many evaluations go into climbs from the particles.
     """
     proposal, wide = state.parts
-    objecting = opinion.points[opinion.objects]
+    objecting, fitting = opinion.points[opinion.objects], may_be_fitted(opinion.families)
     if opinion.is_content:
-        return modes.with_components(state, fit_to_points(opinion.points, rng), 0.5)
+        return modes.with_components(state, fit_to_points(opinion.points[fitting], rng), 0.5)
     if is_climbable(target) and len(proposal) < _MAX_COMPONENTS:
         starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
         ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
@@ -133,6 +149,7 @@ def answered(
         chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
         if len(chosen):
             state = modes.extended(target, state, polish(target, ends[chosen], wide.scales))
+    objecting = opinion.points[opinion.objects & fitting]
     if len(objecting) >= 10 * (target.dim + 1):
         state = modes.with_components(state, fit_to_points(objecting, rng), float(np.clip(opinion.missed, 0.1, 0.5)))
     return state
@@ -158,8 +175,11 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
 
 def _bridged(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:
     """The evidence by the bridge between the draws of the proposal and the particles, with the better draws of both."""
-    zero, nought = np.zeros(len(opinion.log_ratio)), np.zeros(len(opinion.log_weights))
-    log_z, sd = bridge(opinion.log_ratio, zero, opinion.log_weights, nought, opinion.ess)
+    held_out = ~may_be_fitted(opinion.families)
+    log_ratio, families = opinion.log_ratio[held_out], opinion.families[held_out]
+    zero, nought = np.zeros(len(log_ratio)), np.zeros(len(opinion.log_weights))
+    effective = max(opinion.ess * held_out.mean(), 1.0) if len(held_out) else 1.0
+    log_z, sd = bridge(log_ratio, zero, opinion.log_weights, nought, effective, families)
     draws = by_weights if opinion.is_content and by_weights.ess > by_tempering.ess else by_tempering
     possible = log_z + 3 * sd if np.isfinite(sd) else log_z
     return replace(

@@ -142,10 +142,10 @@ class SMC:
         assert state.tuning is not None
         state = replace(state, tuning=Tuning(state.tuning.gradient))  # that of the posterior does not suit the prior
         before, tempering = target.evaluations, Tempering(target, state.proposal)
-        draws = n if target.path.interpreted else min(self.draws * n, max(left // target.cost // 8, 8 * n))
-        start = tempering.draw(int(min(draws, max(target.left // target.cost // 4, n))), rng)
+        draws = n if target.path.interpreted else min(self.draws * n, max(left // target.cost // 4, 8 * n))
+        start = tempering.draw(int(min(draws, max(target.left // target.cost // 2, n))), rng)
         if not len(start.points):
-            return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim)))
+            return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim, 0)))
         founders = resampled(start.log_weights, max(n, len(start.points)), rng)
         particles = tempering.at(start.points).take(founders)
         influence, variance = np.zeros(len(start.points)), start.log_probability_sd**2
@@ -164,7 +164,8 @@ class SMC:
             higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self.share)
             raised = sweep.raised(higher, rng)
             if raised is None:
-                return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim)), under_way=None)
+                empty = Sweep.empty(n, target.dim, len(sweep.influence))
+                return replace(state, sweeps=(*state.sweeps, empty), under_way=None)
             sweep, state, complete = self._moved(tempering, raised, state, rng)
             sweep = replace(sweep, spent=sweep.spent + target.evaluations - before)
             state = replace(state, under_way=sweep)

@@ -54,8 +54,8 @@ _MAX_REFERENCE = 2_000
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep: the number of chains, its evidence and standard error, draws, their ESS, and the draw from the
-    start from which each descends."""
+    """A finished sweep: the number of chains, its evidence and standard error, draws, their ESS, the draw from the
+    start from which each descends, and how many draws from the start there were."""
 
     size: int
     log_evidence: float
@@ -63,11 +63,12 @@ class Sweep:
     points: np.ndarray
     ess: float
     founders: np.ndarray
+    draws: int = 0
 
     @classmethod
-    def empty(cls, size: int, dim: int) -> Sweep:
+    def empty(cls, size: int, dim: int, draws: int) -> Sweep:
         """A sweep without a particle of positive density: its evidence is zero, with a relative error of one."""
-        return cls(size, -np.inf, 1.0, np.zeros((0, dim)), 0.0, np.zeros(0, int))
+        return cls(size, -np.inf, 1.0, np.zeros((0, dim)), 0.0, np.zeros(0, int), draws)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ class SweepUnderWay:
         rows = (kept[:, None] * self.chains + np.arange(self.chains)).ravel()
         points, founders = self.particles.points[rows], self.founders[rows]
         sd = max(np.sqrt(self.variance), 1 / len(self.particles))
-        return Sweep(self.chains, float(self.log_evidence), sd, points, ess_by_family(points, founders), founders)
+        ess = ess_by_family(points, founders)
+        return Sweep(self.chains, float(self.log_evidence), sd, points, ess, founders, len(self.influence))
 
     def estimate(self, target: Target) -> Estimate:
         """The estimate before the end: importance weights r^(1 − β) of the particles, in one step."""
