@@ -143,7 +143,7 @@ def test_without_a_gradient_it_needs_few_evaluations():
 
 
 def test_jumps_are_for_particles():
-    estimate, state = solved(jumps, evaluations=20_000, visits=3)
+    estimate, state = solved(jumps, evaluations=30_000, visits=4)
     assert state.method == "particles"
     assert estimate.is_confirmed
     assert abs(estimate.log_evidence - EXACT[jumps]) < 4 * estimate.log_evidence_sd < 0.2
@@ -164,8 +164,8 @@ def test_modes_that_were_not_found_are_left_to_particles():
     failed = ModeMixtureState(failed="no point of positive density was found to start from")
     target, rng = target_of(real), np.random.default_rng(0)
     state = AutoState("modes", failed, attempts=2)
-    for _ in range(3):
-        state = Auto().advance(target, state, rng, 20_000)
+    for _ in range(4):
+        state = Auto().advance(target, state, rng, 30_000)
     assert state.method == "particles"
     estimate = Auto().estimate(target, state)
     assert estimate.is_confirmed

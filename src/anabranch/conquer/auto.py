@@ -40,6 +40,7 @@ from anabranch.conquer.second_opinion import (
     is_enough,
     may_be_fitted,
     reconciled,
+    scouted,
 )
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
@@ -250,6 +251,9 @@ class Auto:
         state = replace(state, population=population)
         if state.opinion is None:
             state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
+            with suppress(LimitReached):
+                left = end - target.evaluations
+                state = replace(state, state=scouted(target, self.modes, state.state, rng, left // target.cost))
         state = self._consulted(target, state, rng, end)
         left = end - target.evaluations
         if left < target.cost or state.opinion is None:

@@ -29,12 +29,24 @@ from anabranch.conquer.smc_sweep import ess_by_family, resampled
 from anabranch.conquer.symmetry import fold
 from anabranch.conquer.target import Target
 
-__all__ = ["Opinion", "answered", "consult", "drawn_particles", "is_below", "is_enough", "may_be_fitted", "reconciled"]
+__all__ = [
+    "Opinion",
+    "answered",
+    "consult",
+    "drawn_particles",
+    "is_below",
+    "is_enough",
+    "may_be_fitted",
+    "reconciled",
+    "scouted",
+]
 
 _MARGIN = 2.0
 """Nats above the largest log weight from which on a particle objects."""
 _MAX_CLIMBS, _CLIMB = 256, 30
 """Particles that climb, and steps of each climb."""
+_MAX_SCOUTS = 1_024
+"""Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
 _MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
 """Components that a proposal may have, and up to which its weights are believed by themselves."""
 
@@ -138,21 +150,39 @@ def answered(
 
     At most about so many evaluations go into climbs from the particles.
     """
-    proposal, wide = state.parts
     objecting, fitting = opinion.points[opinion.objects], may_be_fitted(opinion.families)
     if opinion.is_content:
         return modes.with_components(state, fit_to_points(opinion.points[fitting], rng), 0.5)
-    if is_climbable(target) and len(proposal) < _MAX_COMPONENTS:
-        starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
-        ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
-        affordable = max(evaluations // (20 * target.dim + 20), 1)
-        chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
-        if len(chosen):
-            state = modes.extended(target, state, polish(target, ends[chosen], wide.scales))
+    starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
+    state = climbed(target, modes, state, starts, evaluations)
     objecting = opinion.points[opinion.objects & fitting]
     if len(objecting) >= 10 * (target.dim + 1):
         state = modes.with_components(state, fit_to_points(objecting, rng), float(np.clip(opinion.missed, 0.1, 0.5)))
     return state
+
+
+def climbed(
+    target: Target, modes: ModeMixture, state: ModeMixtureState, starts: np.ndarray, evaluations: int
+) -> ModeMixtureState:
+    """The state with the modes that its proposal misses and to which climbs from these starts lead."""
+    proposal, wide = state.parts
+    if not len(starts) or len(proposal) >= _MAX_COMPONENTS or not is_climbable(target):
+        return state
+    ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
+    affordable = max(evaluations // (20 * target.dim + 20), 1)
+    chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
+    return modes.extended(target, state, polish(target, ends[chosen], wide.scales)) if len(chosen) else state
+
+
+def scouted(
+    target: Target, modes: ModeMixture, state: ModeMixtureState, rng: Generator, evaluations: int
+) -> ModeMixtureState:
+    """The state with the modes that climbs from draws of the prior find; at most about so many evaluations.
+
+    The climbs that found the first modes were a race, which those to a narrow mode lose: they begin far below.
+    """
+    starts = target.prior(int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS)), rng).points
+    return climbed(target, modes, state, starts, min(evaluations // 4, 40 * (20 * target.dim + 20)))
 
 
 def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:

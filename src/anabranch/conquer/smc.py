@@ -142,7 +142,7 @@ class SMC:
         assert state.tuning is not None
         state = replace(state, tuning=Tuning(state.tuning.gradient))  # that of the posterior does not suit the prior
         before, tempering = target.evaluations, Tempering(target, state.proposal)
-        draws = n if target.path.interpreted else min(self.draws * n, max(left // target.cost // 4, 8 * n))
+        draws = n if target.path.interpreted else min(self.draws * n, max(left // target.cost // 8, 8 * n))
         start = tempering.draw(int(min(draws, max(target.left // target.cost // 2, n))), rng)
         if not len(start.points):
             return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim, 0)))
