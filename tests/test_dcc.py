@@ -234,7 +234,7 @@ def test_every_number_of_the_paper_has_its_field():
         ({"strategy": HMC(warmup=100)}, "HMC", 20_000),
         pytest.param({"strategy": NUTS(warmup=100)}, "NUTS", 20_000, marks=pytest.mark.slow),
         ({"strategy": Variational()}, "Variational", 80_000),
-        ({"allocator": Uniform()}, "ModeMixture", 20_000),
+        ({"allocator": Uniform()}, "ModeMixture", 40_000),
         ({"allocator": SuccessiveHalving()}, "ModeMixture", 20_000),
         ({"systematic": False}, "ModeMixture", 20_000),
         ({"prune_negligible": False}, "ModeMixture", 20_000),

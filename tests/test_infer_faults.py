@@ -311,5 +311,4 @@ def test_a_likelihood_that_is_zero_almost_everywhere_is_not_given_up_at_once():
         ab.factor("above", jnp.where(ab.sample("x", dist.Normal(0.0, 1.0)) > 4.0, 0.0, -jnp.inf))
 
     posterior = ab.infer(program)
-    assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 2.0
-    assert posterior.warnings
+    assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 0.1

@@ -32,6 +32,7 @@ from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, log_prior_mass
 from anabranch.conquer.population import broad
 from anabranch.conquer.second_opinion import (
+    MAX_ASKED,
     Opinion,
     answered,
     consult,
@@ -88,7 +89,7 @@ class Auto:
         tempering: the method for every path, and the second opinion.
         laplace: when a Laplace estimate suffices.
         min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
-        min_prior_draws: draws from the start of a second opinion, over all its sweeps; fewer miss what is rare there.
+        min_prior_draws: prior draws of a second opinion, at most one per evaluation of a visit; fewer miss rare mass.
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
@@ -243,10 +244,12 @@ class Auto:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
         population = state.population or self.tempering.start(target, rng)
-        least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, self.min_prior_draws)
+        # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
+        draws = min(self.min_prior_draws, left) // target.cost
+        least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
-            if not is_enough(population, *least) or _points(target, end) < population.particles:
+            if not is_enough(population, *least) or _points(target, end) < min(population.particles, MAX_ASKED):
                 return replace(state, population=population)
         state = replace(state, population=population)
         if state.opinion is None:
@@ -279,7 +282,7 @@ class Auto:
         is_new = opinion is None or opinion.sweeps < len(population.sweeps) or not opinion.is_content
         with suppress(LimitReached):
             while is_new and rounds <= self.max_rounds:
-                affordable = _points(target, end) - population.particles
+                affordable = _points(target, end) - min(population.particles, MAX_ASKED)
                 mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break

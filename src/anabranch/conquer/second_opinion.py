@@ -30,6 +30,7 @@ from anabranch.conquer.symmetry import fold
 from anabranch.conquer.target import Target
 
 __all__ = [
+    "MAX_ASKED",
     "Opinion",
     "answered",
     "consult",
@@ -45,6 +46,8 @@ _MARGIN = 2.0
 """Nats above the largest log weight from which on a particle objects."""
 _MAX_CLIMBS, _CLIMB = 256, 30
 """Particles that climb, and steps of each climb."""
+MAX_ASKED = 4_000
+"""Particles that are asked; more show smaller misses, and each takes an evaluation."""
 _MAX_SCOUTS = 1_024
 """Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
 _MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
@@ -122,13 +125,13 @@ def consult(
 
 
 def drawn_particles(population: SMCState, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The particles of all sweeps, resampled in proportion to the evidence of these, and the family of each."""
+    """Particles of all sweeps, resampled in proportion to the evidence of these, and the family of each."""
     found = [sweep for sweep in population.sweeps if len(sweep.points)]
     logs = np.concatenate([np.full(len(s.points), s.log_evidence + np.log(s.size / len(s.points))) for s in found])
     families = np.concatenate(
         [2 * len(found) * (s.founders // 2) + 2 * i + s.founders % 2 for i, s in enumerate(found)]
     )
-    chosen = resampled(logs, len(logs), rng)
+    chosen = resampled(logs, min(len(logs), MAX_ASKED), rng)
     return np.concatenate([sweep.points for sweep in found])[chosen], families[chosen]
 
 
