@@ -27,8 +27,11 @@ INDUCTION = {
 # The log likelihood of five components, in closed form; by quadrature, all but K = 5 is below e^-30 of the evidence.
 FIVE_COMPONENTS = -129.22253159720069
 
-SLOW = {"chinese_restaurant", "chinese_restaurant_in_clumps", "chinese_restaurant_of_six"}
-"""Hundreds and thousands of paths."""
+SLOW = {
+    "chinese_restaurant", "chinese_restaurant_in_clumps", "chinese_restaurant_of_six",
+    "change_point_split", "compound_sum", "polynomial", "step_function",
+}  # fmt: skip
+"""Hundreds and thousands of paths; or tens, each with a second opinion."""
 SETTINGS = {"leaves_jax": {"tolerance": 0.05, "engine": ab.DCC(evaluations_per_first_visit=5_000)}}
 """Each evaluation of it is a run of the Python."""
 

@@ -53,6 +53,7 @@ class Inline:
 # What a run is measured by --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_lppd_of_the_default_is_the_exact_one() -> None:
     experiment = experiments.EXPERIMENTS["induction"]
     posterior = ab.infer(experiment.program, *experiment.args, seed=5, budget=1_000_000, tolerance=0.02)
