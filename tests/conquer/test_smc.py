@@ -133,9 +133,8 @@ def test_the_errors_are_calibrated(one_in):
     scores = {}
     for k, (name, each) in enumerate(calibration_runs().items()):
         path, exact, *found_by = each.case
-        results = [
-            run(path, 1_000 * k + seed, each.evaluations, *found_by, **each.settings) for seed in range(each.seeds // one_in)
-        ]
+        seeds = range(1_000 * k, 1_000 * k + each.seeds // one_in)
+        results = [run(path, seed, each.evaluations, *found_by, **each.settings) for seed in seeds]
         estimates = [estimate for estimate, _ in results]
         assert 0 < np.mean([estimate.log_evidence_sd for estimate in estimates]) < each.largest_sd
         if found_by:
