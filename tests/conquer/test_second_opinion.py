@@ -366,3 +366,9 @@ def test_a_bridge_takes_the_particles_to_which_no_proposal_was_fitted():
     estimate = reconciled(said(-5.0, 0.01, ess=20), tempered(-3.1, 0.2), spoilt)
     assert estimate.method == "Bridge"
     assert close(estimate, -3.0)
+
+
+def test_poor_weights_are_kept_where_particles_have_lost_what_they_found():
+    poor = said(-3.0, 0.2, ess=50)
+    estimate = reconciled(poor, tempered(-9.0, 0.5), replace(CONTENT, log_ratio=CONTENT.log_ratio + 60.0))
+    assert (estimate.method, estimate.log_evidence, estimate.is_confirmed) == ("ModeMixture", -3.0, False)

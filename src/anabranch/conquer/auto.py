@@ -89,7 +89,7 @@ class Auto:
         tempering: the method for every path, and the second opinion.
         laplace: when a Laplace estimate suffices.
         min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
-        min_prior_draws: prior draws of a second opinion, at most one per evaluation of a visit; fewer miss rare mass.
+        min_prior_draws: prior draws of a second opinion, or half the evaluations of a visit; fewer miss rare mass.
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
@@ -245,7 +245,7 @@ class Auto:
         end = target.evaluations + left
         population = state.population or self.tempering.start(target, rng)
         # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
-        draws = min(self.min_prior_draws, left) // target.cost
+        draws = min(self.min_prior_draws, left // 2) // target.cost
         least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it

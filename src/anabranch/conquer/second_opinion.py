@@ -203,7 +203,9 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
         unseen = 0.0 if opinion.is_large else 1 / max(opinion.ess, 1.0)
         return replace(by_weights, log_evidence_sd=float(np.hypot(by_weights.log_evidence_sd, unseen)))
     is_worse = bridged.log_evidence_sd > by_tempering.log_evidence_sd or is_below(bridged, by_tempering)
-    return by_tempering if is_worse else bridged
+    best = by_tempering if is_worse else bridged
+    # Particles may have lost what climbs have found: even poor weights do not invent mass.
+    return replace(by_weights, is_confirmed=False) if is_below(best, by_weights) else best
 
 
 def _bridged(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:

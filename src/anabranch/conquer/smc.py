@@ -104,6 +104,9 @@ class SMC:
             enough = state.cost * state.sweeps[-1].size / (2 if len(state.sweeps) > 1 else 1)
             if end - target.evaluations < enough or target.evaluations == before:
                 break
+            # Nor should one begin with few draws where the next visit has room for more.
+            if target.left < self.draws * state.sweeps[-1].size * target.cost / 8:
+                break
         return state
 
     def estimate(self, target: Target, state: SMCState) -> Estimate:
