@@ -312,3 +312,20 @@ def test_a_likelihood_that_is_zero_almost_everywhere_is_not_given_up_at_once():
 
     posterior = ab.infer(program)
     assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 0.1
+
+
+@pytest.mark.parametrize("seed", [5, 10])
+def test_a_visit_that_finds_nothing_does_not_undo_the_one_before(seed):
+    """The budget ends the search for modes of the path with three components, of which there is a Laplace estimate."""
+
+    def program(y):
+        number = 1 + ab.sample("choice", dist.Categorical(jnp.array([0.3, 0.4, 0.3])))
+        mu = jnp.stack([ab.sample(f"mu{k}", dist.Normal(0.0, 3.0)) for k in range(number)])
+        z = ab.sample("z", dist.Categorical(jnp.ones(number) / number).expand([6]))
+        ab.observe("y", dist.Normal(mu[z], 1.0), y)
+
+    y = np.array([-0.71414443, 0.01984942, 1.32296232, 2.52787472, 0.51918246, 1.63163619])
+    posterior = ab.infer(program, y, seed=seed, budget=40_000, tolerance=0.05)
+    # By enumeration of the assignments; the path has 22 % of the mass.
+    assert abs(posterior.log_evidence - -11.2819) < 3 * posterior.log_evidence_sd < 1.0
+    assert abs(posterior.probability("choice")[2] - 0.216) < 0.1

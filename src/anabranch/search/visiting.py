@@ -139,14 +139,15 @@ class Visiting:
             return Outcome(target, inner, replace(kept, remarks=(*kept.remarks, remark)), remark, is_visit)
 
     def _better(self, state: SearchState, record: PathRecord, target: Target, estimate: Estimate) -> Estimate:
-        """The estimate of a visit; a prior estimate while no visit has found mass, for want of evaluations maybe."""
+        """The estimate of a visit; if that found no mass, for want of evaluations maybe, the one before, or a prior
+        estimate."""
         if estimate.is_informative:
             return estimate
-        prior = record.estimate if record.visits or record.estimate else self._prior_estimate(state, record)
-        if prior is None or not prior.is_of_prior:
+        kept = record.estimate if record.visits or record.estimate else self._prior_estimate(state, record)
+        if kept is None or not (kept.is_of_prior or kept.is_informative):
             return estimate
-        points = prior.points if prior.points.shape[1] == target.dim else prior.points[:, target.columns]
-        return replace(prior, points=points, evaluations=target.evaluations, remarks=estimate.remarks)
+        points = kept.points if kept.points.shape[1] == target.dim else kept.points[:, target.columns]
+        return replace(kept, points=points, evaluations=target.evaluations, remarks=estimate.remarks)
 
     def _affordable(self, state: SearchState, visit: Visit, target: Target) -> int:
         """The evaluations of a visit: more where a point takes several, fewer by the interpreter or the time limit.
