@@ -258,8 +258,10 @@ def of_bumps(name: str, kind: str, d: int, prior_sd: float, parts: Sequence[Bump
 
 def uneven() -> list[Density]:
     out = []
-    # The gradient leads to the narrow one of two modes from a share of the prior mass of about 1e-2, 5e-3 and 3e-4.
-    for name, d, sd in (("widths-2", 2, 0.05), ("widths-4", 4, 0.1), ("hidden-6", 6, 0.1)):
+    # The gradient leads to the narrow one of two modes from a share of the prior mass of about 1e-2, 5e-3, 5e-4, 3e-4
+    # and 1e-9.
+    for name, d, sd in (("widths-2", 2, 0.05), ("widths-4", 4, 0.1), ("hidden-2", 2, 0.01), ("hidden-6", 6, 0.1),
+                        ("hidden-6-thin", 6, 0.01)):  # fmt: skip
         parts = [Bump(0.0, 2.0, 0.5).of_mass(0.5, d, 3.0), Bump(0.0, -2.0, sd).of_mass(0.5, d, 3.0)]
         out.append(of_bumps(name, name.split("-")[0], d, 3.0, parts))
     for name, d, centre, sd in (("spike-1", 1, 2.5, 0.01), ("spike-2", 2, 1.5, 0.03), ("spike-3", 3, 1.2, 0.1),
