@@ -7,9 +7,10 @@
 
 The densities are programs, in `densities.py`. A sampler of others runs at its own defaults, or, as `dynesty-equal`,
 with as many evaluations of the likelihood as ours took with the same seed and budget, or the nearest number that it
-allows (`peers.py`, which also says how it sees a program; `pip install -e '.[peers]'`). Every run is a process of its
-own, ended when its time is over. Each is one line of the file of records, and a run that is there already is not made
-again. Beside that file are a table in Markdown and a picture.
+allows (`peers.py`, which also says how it sees a program; `pip install -e '.[peers]'`). The runs of one sampler on one
+density are made in a process of their own, one after the other, which is ended when the time of a run is over; two such
+processes at a time with `--jobs 2`. Each run is one line of the file of records, and a run that is there already is not
+made again. Beside that file are a table in Markdown and a picture.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 ACCURACY = 1e-6
 """The references are as accurate as that: an answer that claims to be exact may differ by so much."""
@@ -35,6 +39,8 @@ CLOSE = 0.02
 """Nats from the truth within which an answer is called close."""
 PATIENCE = 10
 """A process that gets no processor is ended after so many times its limit on the clock."""
+ANSWER = "answer: "
+"""How a line begins in which a process gives an answer."""
 PEERS = ("dynesty", "nautilus", "pocomc")
 SAMPLERS = ("ours", *PEERS, *(f"{name}-equal" for name in PEERS))
 
@@ -142,42 +148,54 @@ def answer_of_ours(density: Any, run: Run) -> dict[str, Any]:
     }
 
 
-def child(run: Run, limit: int) -> None:
-    """Print the answer, or the error, as the last line. The system ends the process when its time is over."""
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 60))
-    try:
-        answer = answer_of(run)
-    except Exception as error:  # whatever a sampler raises is its answer
-        answer = {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
-    print("\n" + json.dumps(answer))
+def child(runs: Sequence[Run], limit: int) -> None:
+    """Print a line for each run: its answer, or the error. The system ends the process when the time of one is over."""
+    for run in runs:
+        end = int(time.process_time()) + limit
+        resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+        try:
+            answer = answer_of(run)
+        except Exception as error:  # whatever a sampler raises is its answer
+            answer = {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+        print(f"\n{ANSWER}{json.dumps(answer)}", flush=True)
 
 
-def measure(run: Run, limit: int, equal: int | None) -> Record:
-    """The record of a run, made in a process that may take so many seconds of a processor.
+def measure(runs: Sequence[Run], limit: int) -> list[Record]:
+    """The records of runs of one sampler on one density, each of which may take so many seconds of a processor.
 
-    `equal` is the number of evaluations that it may have, if not its budget.
+    Those that an ended process leaves are made in another one.
     """
     from densities import BY_NAME
 
-    asked = asdict(run) | ({"budget": equal} if equal is not None else {})
-    command = [sys.executable, __file__, "--child", json.dumps(asked), "--timeout", str(limit)]
-    began = time.monotonic()
+    command = [sys.executable, __file__, "--child", json.dumps([asdict(run) for run in runs]), "--timeout", str(limit)]
+    began, patience = time.monotonic(), PATIENCE * limit * len(runs)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * limit, env=_one_thread())
-        answer = _answer(done) or {"failed": f"no answer after {limit} s of a processor"}
-    except subprocess.TimeoutExpired:
-        answer = {"failed": f"no answer after {PATIENCE * limit} s"}
-    answer.setdefault("seconds", time.monotonic() - began)
-    return Record(**asdict(run), truth=BY_NAME[run.density].log_evidence, **answer)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=_one_thread())
+        answers = _answers(done.stdout)
+        reason = _reason(done, limit)
+    except subprocess.TimeoutExpired as ended:
+        answers = _answers((ended.stdout or b"").decode())
+        reason = f"no answer after {patience} s"
+    if len(answers) < len(runs):
+        answers.append({"failed": reason, "seconds": time.monotonic() - began})
+    made = [
+        Record(**asdict(run), truth=BY_NAME[run.density].log_evidence, **answer)
+        for run, answer in zip(runs, answers, strict=False)
+    ]
+    rest = runs[len(made) :]
+    return made + (measure(rest, limit) if rest else [])
 
 
-def _answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | None:
-    """The last line of a process, or how it ended without one; None if its time was over."""
+def _answers(printed: str) -> list[dict[str, Any]]:
+    lines = (line for line in printed.splitlines() if line.startswith(ANSWER))
+    return [json.loads(line.removeprefix(ANSWER)) for line in lines]
+
+
+def _reason(done: subprocess.CompletedProcess[str], limit: int) -> str:
+    """How a process ended."""
     if done.returncode == -signal.SIGXCPU:
-        return None
-    if done.returncode:
-        return {"failed": " ".join(done.stderr.split())[-300:] or f"exit {done.returncode}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        return f"no answer after {limit} s of a processor"
+    return " ".join(done.stderr.split())[-300:] or f"exit {done.returncode}"
 
 
 def _one_thread() -> dict[str, str]:
@@ -188,7 +206,9 @@ def _one_thread() -> dict[str, str]:
 # All runs -------------------------------------------------------------------------------------------------------------
 
 
-def planned(densities: Iterable[str], samplers: Sequence[str], seeds: int, budgets: Sequence[int]) -> list[Run]:
+def planned(
+    densities: Iterable[str], samplers: Sequence[str], seeds: Iterable[int], budgets: Sequence[int]
+) -> list[Run]:
     """Every run that is asked for; those of ours come first where others take their number of evaluations."""
     samplers = sorted(samplers, key=SAMPLERS.index)
     if "ours" not in samplers and any(name.endswith("-equal") for name in samplers):
@@ -196,29 +216,38 @@ def planned(densities: Iterable[str], samplers: Sequence[str], seeds: int, budge
     runs = [
         Run(density, sampler, seed, None if sampler in PEERS else budget)
         for density in densities
-        for seed in range(seeds)
+        for seed in seeds
         for budget in budgets
         for sampler in samplers
     ]
     return list(dict.fromkeys(runs))
 
 
-def make(runs: Iterable[Run], file: Path, limit: int) -> dict[Run, Record]:
-    """Make the runs that the file does not have yet, and give all its records."""
+def make(runs: Sequence[Run], file: Path, limit: int, jobs: int = 1) -> dict[Run, Record]:
+    """Make the runs that the file does not have yet, in so many processes at a time, and give all its records."""
     records = load(file)
-    for run in runs:
-        if run in records:
-            continue
-        equal = None
-        if run.sampler.endswith("-equal"):
-            equal = records[Run(run.density, "ours", run.seed, run.budget)].evaluations
-            if equal is None:
-                continue  # ours gave no answer, so there is no number to be equal to
-        record = measure(run, limit, equal)
-        records[run] = record
-        save(file, record)
-        print(line_of(record), flush=True)
+    missing = [run for run in runs if run not in records]
+    # Ours first, since others may take its number of evaluations.
+    for stage in (lambda run: run.sampler == "ours", lambda run: run.sampler != "ours"):
+        groups = grouped(filter(stage, missing), lambda run: (run.density, run.sampler))
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(measure_equal, group, records, limit) for group in groups.values()]
+            for future in as_completed(futures):
+                for record in future.result():
+                    records[record.run] = record
+                    save(file, record)
+                    print(line_of(record), flush=True)
     return records
+
+
+def measure_equal(runs: Sequence[Run], records: Mapping[Run, Record], limit: int) -> list[Record]:
+    """The records of runs; those of `-equal` samplers with the evaluations that ours took, where it has an answer."""
+    if not runs[0].sampler.endswith("-equal"):
+        return measure(runs, limit)
+    ours = [records[replace(run, sampler="ours")].evaluations for run in runs]
+    asked = [(run, replace(run, budget=equal)) for run, equal in zip(runs, ours, strict=True) if equal is not None]
+    made = measure([equal for _, equal in asked], limit) if asked else []
+    return [replace(record, budget=run.budget) for (run, _), record in zip(asked, made, strict=True)]
 
 
 # Tables and the picture -----------------------------------------------------------------------------------------------
@@ -272,10 +301,10 @@ def in_order(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda r: (names.index(r.density), r.budget or 0, SAMPLERS.index(r.sampler), r.seed))
 
 
-def grouped(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
-    out: dict[Any, list[Record]] = {}
-    for record in records:
-        out.setdefault(key(record), []).append(record)
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    out: dict[Any, list[T]] = {}
+    for item in items:
+        out.setdefault(key(item), []).append(item)
     return out
 
 
@@ -387,7 +416,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="densities or kinds, with commas: shell-9,funnel")
     parser.add_argument("--samplers", default="ours", help=", ".join(SAMPLERS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--budget", default="100000,1000000", help="of ours, with commas")
     parser.add_argument("--timeout", type=int, default=900, help="seconds of a processor that one run may take")
     parser.add_argument("--out", type=Path, default=Path("paths.jsonl"), help="the file of records")
@@ -405,10 +436,11 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     if given.child:
-        child(Run(**json.loads(given.child)), given.timeout)
+        child([Run(**run) for run in json.loads(given.child)], given.timeout)
         return
-    runs = planned(selected(given.only), given.samplers, given.seeds, [int(b) for b in listed(given.budget)])
-    records = load(given.out) if given.report else make(runs, given.out, given.timeout)
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    runs = planned(selected(given.only), given.samplers, seeds, [int(b) for b in listed(given.budget)])
+    records = load(given.out) if given.report else make(runs, given.out, given.timeout, given.jobs)
     report([record for run, record in records.items() if run in set(runs)], given.out, given.calibrate)
 
 

@@ -66,7 +66,9 @@ class AutoState:
         state: its state, None before it has begun.
         population: the tempered population.
         opinion: what the population says of the mixture.
-        first: the log evidence by importance weights before the population was asked.
+        scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
+        scouting: evaluations of these and all other such climbs.
+        first: the log evidence by importance weights before that.
         spent: evaluations so far.
         attempts: Laplace estimates so far.
     """
@@ -75,6 +77,8 @@ class AutoState:
     state: Any = None
     population: SMCState | None = None
     opinion: Opinion | None = None
+    scouts: int | None = None
+    scouting: int = 0
     first: float = np.nan
     spent: int = 0
     attempts: int = 0
@@ -107,9 +111,9 @@ class Auto:
     """
 
     modes: ModeMixture = field(default_factory=ModeMixture)
-    tempering: SMC = field(default_factory=SMC)
+    tempering: SMC = field(default_factory=lambda: SMC(chains=64, draws=256))
     laplace: Laplace = field(default_factory=Laplace)
-    min_chains: int = 150
+    min_chains: int = 90
     min_prior_draws: int = 20_000
     sweep_evaluations: int = 100_000
     min_draws: int = 10_000
@@ -156,7 +160,7 @@ class Auto:
             by_weights = Estimate.nothing(target.dim, target.evaluations, "Auto")
             return by_weights if by_tempering is None else self._unconfirmed(by_weights, by_tempering)
         by_weights = self.modes.estimate(target, state.state)
-        if by_tempering is None or state.opinion is None or not len(state.opinion.points):
+        if by_tempering is None or state.opinion is None or not (state.opinion.is_lost or len(state.opinion.points)):
             return self._unconfirmed(by_weights, by_tempering)
         estimate = reconciled(by_weights, by_tempering, state.opinion)
         correction = estimate.log_evidence - state.first
@@ -253,20 +257,35 @@ class Auto:
                 return replace(state, population=population)
         state = replace(state, population=population)
         if state.opinion is None:
-            state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
-            with suppress(LimitReached):
-                left = end - target.evaluations
-                state = replace(state, state=scouted(target, self.modes, state.state, rng, left // target.cost))
+            if np.isnan(state.first):
+                state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
+            state = self._scouted(target, state, rng, end - target.evaluations)
         state = self._consulted(target, state, rng, end)
         left = end - target.evaluations
         if left < target.cost or state.opinion is None:
             return state
         estimate = self.estimate(target, state)
-        if estimate.method == "ModeMixture" and state.opinion.is_large:
+        if estimate.method == "ModeMixture" and state.opinion.unseen < 0.5 * estimate.log_evidence_sd:
             return self._with_more_draws(target, state, rng, left)
-        if estimate.method != "SMC":
+        if estimate.method == "ModeMixture" and _scouts_see_more(state):
+            return self._scouted(target, state, rng, left)
+        if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
         return replace(state, population=self._tempered(target, population, rng, end - target.evaluations))
+
+    def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
+        """The state after climbs from the prior. If they have found a mode, all are to be asked again."""
+        before = target.evaluations
+        with suppress(LimitReached):
+            mixture, scouts = scouted(target, self.modes, state.state, rng, left // target.cost)
+            spent, opinion = target.evaluations - before, state.opinion
+            if mixture is not state.state:
+                return replace(state, state=mixture, opinion=None, scouts=scouts, scouting=spent)
+            if scouts is not None:
+                scouts, spent = scouts + (state.scouts or 0), spent + state.scouting
+            opinion = None if opinion is None else replace(opinion, scouts=scouts)
+            return replace(state, opinion=opinion, scouts=scouts, scouting=spent)
+        return state
 
     def _tempered(self, target: Target, population: SMCState, rng: Generator, left: int) -> SMCState:
         """The population after so many more evaluations; a sweep may take several visits."""
@@ -286,7 +305,7 @@ class Auto:
                 mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break
-                opinion = consult(target, self.modes, mixture, population, rng, rounds)
+                opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds)
                 state = replace(state, state=mixture, opinion=opinion)
                 left = _points(target, end)
                 if self._is_good(target, mixture, opinion) or left < self.min_draws // 2:
@@ -312,7 +331,7 @@ class Auto:
         if mixture.proposal is state.state.proposal:
             return replace(state, state=mixture, opinion=opinion.of_more_draws(mixture.log_weights))
         with suppress(LimitReached):
-            opinion = consult(target, self.modes, mixture, population, rng, opinion.rounds)
+            opinion = consult(target, self.modes, mixture, population, rng, state.scouts, opinion.rounds)
             return replace(state, state=mixture, opinion=opinion)
         return state
 
@@ -325,6 +344,14 @@ class Auto:
         if by_tempering is not None and is_below(best, by_tempering):
             sd = by_tempering.log_evidence - best.log_evidence
         return replace(best, log_evidence_sd=sd, is_confirmed=False)
+
+
+def _scouts_see_more(state: AutoState) -> bool:
+    """Whether more climbs from the prior come to the modes, for each evaluation, than there are effective particles."""
+    assert state.population is not None
+    assert state.opinion is not None
+    tempering = state.population.cost * sum(sweep.size for sweep in state.population.sweeps)
+    return (state.scouts or 0) * tempering > state.opinion.ess * state.scouting
 
 
 def _points(target: Target, end: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from anabranch.conquer.weights import effective_sample_size, extrapolated_log_mean, log_mean, pareto_k, relative_sd
 
-__all__ = ["MAX_PARETO_K", "MAX_R_HAT", "MIN_ESS", "Estimate"]
+__all__ = ["MAX_PARETO_K", "MAX_R_HAT", "MAX_SD", "MIN_ESS", "Estimate"]
 
 MIN_ESS = 100
 """Effective sample size below which an estimate is unreliable."""
@@ -17,6 +17,8 @@ MAX_PARETO_K = 0.7
 """Pareto k above which the mean of importance weights is unreliable (Vehtari et al., 2024)."""
 LARGE_ESS = 1_000
 """Effective sample size from which on a heavy tail makes the error uncertain, but hides no mass."""
+MAX_SD = 0.5
+"""Standard error of the log evidence above which an estimate says little of the mass that a path may have."""
 MAX_R_HAT = 1.1
 """R-hat above which chains have not converged to the same distribution."""
 PRIOR = "Prior"
@@ -87,10 +89,11 @@ class Estimate:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the diagnostics are good: enough effective draws, a light tail, chains that agree."""
+        """Whether the diagnostics are good: enough effective draws, a light tail, a small error, chains that agree."""
         if self.log_evidence_sd == 0:
             return True
-        return weights_are_trusted(self.ess, self.pareto_k) and not self.r_hat > MAX_R_HAT
+        is_precise = self.log_evidence_sd <= MAX_SD and not self.r_hat > MAX_R_HAT
+        return is_precise and weights_are_trusted(self.ess, self.pareto_k)
 
     @classmethod
     def nothing(cls, dim: int, evaluations: int, method: str, remarks: Sequence[str] = ()) -> Estimate:

@@ -28,6 +28,7 @@ from anabranch.conquer.smc import SMCState
 from anabranch.conquer.smc_sweep import ess_by_family, resampled
 from anabranch.conquer.symmetry import fold
 from anabranch.conquer.target import Target
+from anabranch.conquer.weights import effective_sample_size, log_mean
 
 __all__ = [
     "MAX_ASKED",
@@ -52,6 +53,12 @@ _MAX_SCOUTS = 1_024
 """Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
 _MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
 """Components that a proposal may have, and up to which its weights are believed by themselves."""
+_DOUBT = 0.2
+"""The probability that the first search for modes has missed something."""
+_LOST = 7.0
+"""Nats by which the evidence of every sweep is below that of the weights where the population has lost the mass."""
+_NEAR = 3.0
+"""Nats below the highest mode, and half as many for each coordinate, down to which a climb has come to the top."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,10 @@ class Opinion:
         objects: which of them object.
         log_weights: log γ/q of the draws from the proposal.
         components: of the proposal.
-        ess: how many independent draws the particles are worth, in the coordinate that mixes worst.
+        ess: how many independent draws the particles are worth, in the coordinate that mixes worst; zero where the
+            population has lost the mass.
+        scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
+        is_lost: whether the population has far less evidence than the weights have found.
         rounds: how often the proposal was extended by particles that objected.
     """
 
@@ -78,6 +88,8 @@ class Opinion:
     log_weights: np.ndarray
     components: int
     ess: float
+    scouts: int | None = None
+    is_lost: bool = False
     rounds: int = 0
 
     @property
@@ -86,9 +98,15 @@ class Opinion:
         return float(self.objects.mean()) if len(self.objects) else 0.0
 
     @property
-    def is_large(self) -> bool:
-        """Whether there are so many effective particles that the mass that all of them miss is small."""
-        return self.ess >= MIN_ESS
+    def unseen(self) -> float:
+        """The root mean square of the share m of the mass that the proposal misses, and all who have looked with it.
+
+        With probability p the first search has missed something (one, where there was no climb), and then m is anything
+        from 0 to 1. Of n who have looked since, particles and scouts, none has found it, so that
+        E[m²] = p B(3, n + 1) / (1 − p + p/(n + 1)).
+        """
+        n, p = (self.ess, 1.0) if self.scouts is None else (self.ess + self.scouts, _DOUBT)
+        return float(np.sqrt(2 * p / ((n + 2) * (n + 3)) / ((1 - p) * (n + 1) + p)))
 
     @property
     def is_content(self) -> bool:
@@ -108,20 +126,34 @@ def is_enough(population: SMCState, min_chains: int, min_draws: int = 0) -> bool
 
 
 def consult(
-    target: Target, modes: ModeMixture, state: ModeMixtureState, population: SMCState, rng: Generator, rounds: int = 0
+    target: Target,
+    modes: ModeMixture,
+    state: ModeMixtureState,
+    population: SMCState,
+    rng: Generator,
+    scouts: int | None = None,
+    rounds: int = 0,
 ) -> Opinion:
     """Ask the particles of all sweeps about the proposal, from which the state has draws."""
     assert state.log_weights is not None
-    if not population.particles:
-        nothing = np.zeros((0, target.dim)), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), state.log_weights, 0
-        return Opinion(len(population.sweeps), *nothing, 0.0, rounds)
+    if not population.particles or _has_lost(population, state.log_weights):
+        nothing = np.zeros((0, target.dim)), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), state.log_weights
+        return Opinion(
+            len(population.sweeps), *nothing, len(state.parts[0]), 0.0, scouts, bool(population.particles), rounds
+        )
     points, families = drawn_particles(population, rng)
     points = fold(points, state.symmetries)
     log_ratio = modes.log_ratio(target, state, points)
     return Opinion(
         len(population.sweeps), points, log_ratio, families, _objects(log_ratio, state.log_weights), state.log_weights,
-        len(state.parts[0]), ess_by_family(points, families), rounds,
+        len(state.parts[0]), ess_by_family(points, families), scouts, rounds=rounds,
     )  # fmt: skip
+
+
+def _has_lost(population: SMCState, log_weights: np.ndarray) -> bool:
+    """Whether the weights have found far more than any sweep: what its particles may object to has no mass."""
+    best = max(sweep.log_evidence for sweep in population.sweeps)
+    return effective_sample_size(log_weights) >= MIN_ESS and best < log_mean(log_weights) - _LOST
 
 
 def drawn_particles(population: SMCState, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -157,7 +189,7 @@ def answered(
     if opinion.is_content:
         return modes.with_components(state, fit_to_points(opinion.points[fitting], rng), 0.5)
     starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
-    state = climbed(target, modes, state, starts, evaluations)
+    state, _ = climbed(target, modes, state, starts, evaluations)
     objecting = opinion.points[opinion.objects & fitting]
     if len(objecting) >= 10 * (target.dim + 1):
         state = modes.with_components(state, fit_to_points(objecting, rng), float(np.clip(opinion.missed, 0.1, 0.5)))
@@ -166,24 +198,31 @@ def answered(
 
 def climbed(
     target: Target, modes: ModeMixture, state: ModeMixtureState, starts: np.ndarray, evaluations: int
-) -> ModeMixtureState:
-    """The state with the modes that its proposal misses and to which climbs from these starts lead."""
+) -> tuple[ModeMixtureState, int]:
+    """The state with the modes that its proposal misses and to which climbs from these starts lead; and how many climbs
+    came to the highest modes."""
     proposal, wide = state.parts
     if not len(starts) or len(proposal) >= _MAX_COMPONENTS or not is_climbable(target):
-        return state
+        return state, 0
     ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
     affordable = max(evaluations // (20 * target.dim + 20), 1)
     chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
-    return modes.extended(target, state, polish(target, ends[chosen], wide.scales)) if len(chosen) else state
+    near = int((heights > heights.max(initial=-np.inf) - _NEAR - target.dim / 2).sum())
+    if not len(chosen):
+        return state, near
+    return modes.extended(target, state, polish(target, ends[chosen], wide.scales)), near
 
 
 def scouted(
     target: Target, modes: ModeMixture, state: ModeMixtureState, rng: Generator, evaluations: int
-) -> ModeMixtureState:
-    """The state with the modes that climbs from draws of the prior find; at most about so many evaluations.
+) -> tuple[ModeMixtureState, int | None]:
+    """The state with the modes that climbs from draws of the prior find, with at most about so many evaluations; and
+    how many of them came to the highest modes, None where the density is not climbed.
 
     The climbs that found the first modes were a race, which those to a narrow mode lose: they begin far below.
     """
+    if not is_climbable(target):
+        return state, None
     starts = target.prior(int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS)), rng).points
     return climbed(target, modes, state, starts, min(evaluations // 4, 40 * (20 * target.dim + 20)))
 
@@ -193,15 +232,16 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
 
     Weights are believed if they have good diagnostics, no particle objects, and the others do not find more.
     """
-    bridged = _bridged(by_weights, by_tempering, opinion)
     trusted = by_weights.ess >= MIN_ESS and not by_weights.pareto_k > MAX_PARETO_K
+    with_unseen = replace(by_weights, log_evidence_sd=float(np.hypot(by_weights.log_evidence_sd, opinion.unseen)))
+    if opinion.is_lost:
+        return replace(with_unseen, is_confirmed=trusted)
+    bridged = _bridged(by_weights, by_tempering, opinion)
     # So many modes were found one by one that others were not: the particles know their number better.
     trusted = trusted and opinion.components <= _MAX_TRUSTED
     others_find_more = is_below(by_weights, by_tempering) or is_below(by_weights, bridged)
     if trusted and opinion.is_content and not others_find_more:
-        # Fewer effective particles may all miss what the proposal misses, as much as one of them stands for.
-        unseen = 0.0 if opinion.is_large else 1 / max(opinion.ess, 1.0)
-        return replace(by_weights, log_evidence_sd=float(np.hypot(by_weights.log_evidence_sd, unseen)))
+        return with_unseen
     is_worse = bridged.log_evidence_sd > by_tempering.log_evidence_sd or is_below(bridged, by_tempering)
     best = by_tempering if is_worse else bridged
     # Particles may have lost what climbs have found: even poor weights do not invent mass.

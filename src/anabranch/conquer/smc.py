@@ -26,7 +26,7 @@ from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import Target
 from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
-from anabranch.settings import check, instance, share, whole
+from anabranch.settings import check, instance, positive, share, whole
 
 __all__ = ["SMC", "SMCState", "Sweep"]
 
@@ -46,6 +46,8 @@ class SMC:
             temperatures.
         steps: states of a chain at one temperature, at most.
         draws: from the prior at the start, for each chain; more find narrow modes, and take few evaluations.
+        effective_starts: effective draws from the start that the first step leaves, for each chain; fewer make a longer
+            step, and chains that have more of the draws in common.
         proposal: start from this distribution of the continuous coordinates instead of the prior.
         min_chains: of a sweep; fewer would not give the covariance of the moves.
         max_chains: of a sweep; more take more memory.
@@ -68,6 +70,7 @@ class SMC:
     share: float = 0.5
     steps: int = 30
     draws: int = 128
+    effective_starts: float = 16.0
     proposal: StudentMixture | None = None
     min_chains: int = 32
     max_chains: int = 4_096
@@ -76,8 +79,8 @@ class SMC:
 
     def __post_init__(self) -> None:
         check(self, chains=whole(2), share=share(zero=False, one=False), steps=whole(2), draws=whole(1),
-              proposal=instance(StudentMixture, "a StudentMixture").or_none(), min_chains=whole(2),
-              max_chains=whole(2), sweeps_per_size=whole(1), gradient_from=whole())  # fmt: skip
+              effective_starts=positive(), proposal=instance(StudentMixture, "a StudentMixture").or_none(),
+              min_chains=whole(2), max_chains=whole(2), sweeps_per_size=whole(1), gradient_from=whole())  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> SMCState:
         real = int((~target.discrete).sum())
@@ -164,7 +167,7 @@ class SMC:
         tempering, complete = Tempering(target, state.proposal), True
         while complete and (sweep := state.under_way) is not None:
             before, n = target.evaluations, sweep.chains
-            higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self.share)
+            higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self._effective(sweep))
             raised = sweep.raised(higher, rng)
             if raised is None:
                 empty = Sweep.empty(n, target.dim, len(sweep.influence))
@@ -176,6 +179,15 @@ class SMC:
                 sweeps, cost = (*state.sweeps, sweep.finished()), max(sweep.spent / n, 1.0)
                 state = replace(state, sweeps=sweeps, under_way=None, ladder=sweep.climbed, cost=cost)
         return state
+
+    def _effective(self, sweep: SweepUnderWay) -> float:
+        """The share of the particles that the next step leaves effective.
+
+        Many draws from the start allow a long first step: chains then begin where the likelihood is high.
+        """
+        if sweep.climbed:
+            return self.share
+        return min(self.share, self.effective_starts * sweep.chains / len(sweep.particles))
 
     def _moved(
         self, tempering: Tempering, raised: Raised, state: SMCState, rng: Generator

@@ -16,7 +16,7 @@ each half of the chains has the scales and the differences of the other half, an
                    pair of the other half; both are symmetric
 
 All states of a chain are kept (waste-free SMC; Dau and Chopin, 2022). Chains are moved until log r has forgotten its
-start, and as many steps again.
+start, and as many steps again; or until it forgets no more, as chains do that stay in their modes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _MIN_MOVES = 8
 """States of a chain at one temperature, at least."""
 _FORGOTTEN = 0.3
 """The correlation with the start below which it counts as forgotten."""
+_PLATEAU = 0.05
+"""The fall of that correlation over the second half of the steps below which more of them are in vain."""
 _MAX_FORCE = 100.0
 """The norm at which forces are clipped, in units of R, so that no coordinate overflows."""
 _LEAPS = np.array([1, 2, 4, 8, 16])
@@ -106,15 +108,18 @@ class Mutation:
 
     def run(self, start: Particles, tuning: Tuning, max_moves: int, rng: Generator) -> tuple[Particles, Tuning, bool]:
         """All states of the chains, step by step, the tuning, and whether all moves were made before a limit."""
-        states, enough = [start], max_moves
+        states, correlations, enough = [start], [1.0], max_moves
         try:
             for done in range(1, max_moves):
                 if done >= enough:
                     break
                 following, tuning = self._moved(states[-1], tuning, rng)
                 states.append(following)
-                if enough == max_moves and _correlation(start, following) < _FORGOTTEN:
+                correlations.append(_correlation(start, following))
+                if enough == max_moves and correlations[-1] < _FORGOTTEN:
                     enough = min(max(2 * (done + 1), _MIN_MOVES), max_moves)
+                if done >= _MIN_MOVES + 2 and correlations[done // 2] - correlations[-1] < _PLATEAU:
+                    enough = min(enough, done + 1)
         except LimitReached:
             return Particles.joined(states), tuning, False
         return Particles.joined(states), tuning, True

@@ -13,6 +13,7 @@ from anabranch.allocate.refinement import under_explored
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.conquer import Estimate
+from anabranch.conquer.estimate import MAX_SD
 from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
 from anabranch.settings import check, whole
@@ -150,11 +151,18 @@ def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[
     if record in unvisited:
         possible, doubt = unvisited[record], "it was found, and a limit came before its first visit"
     elif record.is_doubtful and record.estimate is not None:
-        k = "" if np.isnan(record.estimate.pareto_k) else f" and a Pareto k of {record.estimate.pareto_k:.2g}"
-        possible, doubt = record.log_possible, f"its estimate has {record.estimate.ess:.1f} effective draws{k}"
+        possible, doubt = record.log_possible, _doubt(record.estimate)
     if record.gave_up and record.log_evidence == -np.inf:
         estimate = None
     return Solution(record.path, estimate, record.visits, record.first_visit, possible, doubt)
+
+
+def _doubt(estimate: Estimate) -> str:
+    """Which diagnostics of an estimate fail, as the end of a sentence."""
+    if estimate.log_evidence_sd > MAX_SD:
+        return f"its log evidence has an error of {estimate.log_evidence_sd:.2g}"
+    k = "" if np.isnan(estimate.pareto_k) else f" and a Pareto k of {estimate.pareto_k:.2g}"
+    return f"its estimate has {estimate.ess:.1f} effective draws{k}"
 
 
 def _reliable_budget(state: SearchState) -> int:
