@@ -126,7 +126,7 @@ def test_an_answer_adds_the_mode_and_silences_the_particles(asked):
     assert np.linalg.norm(means - LIGHT, axis=1).min() < 0.2
     assert not wider.pooled  # draws of another proposal are no longer those of the estimate
     mended = modes.drawn(target, wider, rng, 4_000)
-    again = consult(target, modes, mended, population, rng, 1)
+    again = consult(target, modes, mended, population, rng, rounds=1)
     assert (again.is_content, again.rounds) == (True, 1)
     estimate = modes.estimate(target, mended)
     assert close(estimate, 0.0)
@@ -234,13 +234,69 @@ def test_no_more_than_one_effective_particle_may_object():
 
 def test_weights_are_believed_where_all_are_content():
     by_weights = said(-3.0, 0.01)
-    assert reconciled(by_weights, tempered(-3.1, 0.2), CONTENT) == by_weights
+    estimate = reconciled(by_weights, tempered(-3.1, 0.2), CONTENT)
+    assert estimate == replace(by_weights, log_evidence_sd=estimate.log_evidence_sd)
+    assert estimate.log_evidence_sd == pytest.approx(np.hypot(0.01, CONTENT.unseen))
+    assert CONTENT.unseen < 0.001
 
 
-def test_few_particles_leave_the_mass_of_one_of_them_in_the_error():
-    estimate = reconciled(said(-3.0, 0.01), tempered(-3.1, 0.2), replace(CONTENT, ess=20.0))
+def mass_unseen(looks, doubt):
+    """The root mean square of the missed mass by quadrature: it is uniform with this probability, else none."""
+    integrals = [quad(lambda m, k=k: m**k * (1 - m) ** looks, 0.0, 1.0, epsabs=1e-14)[0] for k in (0, 2)]
+    return np.sqrt(doubt * integrals[1] / (1 - doubt + doubt * integrals[0]))
+
+
+@pytest.mark.parametrize("looks", [0, 3, 20, 150])
+def test_the_mass_that_nobody_has_seen(looks):
+    """Without climbs, it is known from the particles alone; with them, it is seldom there, and climbs count as well."""
+    without = replace(CONTENT, ess=float(looks), scouts=None)
+    assert without.unseen == pytest.approx(mass_unseen(looks, 1.0))
+    assert replace(without, scouts=0).unseen == pytest.approx(mass_unseen(looks, 0.2))
+    assert replace(without, scouts=30).unseen == pytest.approx(mass_unseen(looks + 30, 0.2))
+
+
+def test_what_nobody_has_seen_is_in_the_error():
+    opinion = replace(CONTENT, ess=20.0)
+    estimate = reconciled(said(-3.0, 0.01), tempered(-3.1, 0.2), opinion)
     assert estimate.method == "ModeMixture"
-    assert estimate.log_evidence_sd == pytest.approx(np.hypot(0.01, 1 / 20))
+    assert estimate.log_evidence_sd == pytest.approx(np.hypot(0.01, opinion.unseen))
+    assert opinion.unseen > 0.05
+
+
+# A population that has lost the mass ----------------------------------------------------------------------------------
+
+
+def spike():
+    """Nearly all mass is in a spike that one prior draw in a million meets; beside it is a wide mode."""
+    x = ab.sample("x", dist.Uniform(0.0, 1.0).expand([2]).to_event(1))
+    wide = -0.5 * ((x - 0.3) ** 2).sum() / 0.1**2
+    ab.factor("data", jnp.logaddexp(30.0 - 0.5 * ((x - 0.8) ** 2).sum() / 5e-4**2, wide))
+
+
+def test_particles_far_below_the_weights_have_no_say():
+    """They object to a proposal that does not cover where they are, which has a share of 1e-8 of the mass."""
+    target, rng, modes = the_target(spike), np.random.default_rng(0), ModeMixture()
+    top = np.log(0.8 / 0.2) * np.ones(2)
+    found = ModeMixtureState(single(top, 5e-4 / 0.16), single(top, 1e-2), adapting=False, rounds=1)
+    drawn = modes.drawn(target, found, rng, 4_000)
+    small = SMC(chains=32, draws=4)
+    population = small.advance(target, small.start(target, rng), rng, 10_000)
+    exact = 30 + np.log(2 * np.pi * 5e-4**2)
+    assert max(sweep.log_evidence for sweep in population.sweeps) < exact - 10
+    opinion = consult(target, modes, drawn, population, rng, scouts=3)
+    assert opinion.is_lost
+    assert opinion.is_content
+    by_weights = modes.estimate(target, drawn)
+    estimate = reconciled(by_weights, SMC().estimate(target, population), opinion)
+    assert (estimate.method, estimate.is_confirmed) == ("ModeMixture", True)
+    assert estimate.log_evidence == by_weights.log_evidence == pytest.approx(exact, abs=0.05)
+    assert estimate.log_evidence_sd == pytest.approx(np.hypot(by_weights.log_evidence_sd, mass_unseen(3, 0.2)))
+
+
+def test_particles_do_not_lose_their_say_to_weights_that_cannot_be_believed(asked):
+    target, drawn, population = asked
+    few = replace(drawn, log_weights=np.where(np.arange(len(drawn.points)) < 5, 50.0, -np.inf))
+    assert not consult(target, ModeMixture(), few, population, np.random.default_rng(0)).is_lost
 
 
 def test_weights_of_very_many_components_are_not_believed_by_themselves():
@@ -284,8 +340,8 @@ def test_weights_below_the_bridge_are_not_believed():
 
 def test_tempering_below_trusted_weights_changes_nothing():
     """A population misses narrow modes that a climb has found."""
-    by_weights = said(-3.0, 0.01)
-    assert reconciled(by_weights, tempered(-8.0, 0.1), CONTENT) == by_weights
+    estimate = reconciled(said(-3.0, 0.01), tempered(-8.0, 0.1), CONTENT)
+    assert (estimate.method, estimate.log_evidence) == ("ModeMixture", -3.0)
 
 
 def test_what_is_significantly_below():
@@ -299,7 +355,7 @@ def test_what_is_significantly_below():
 
 def swept(log_evidence, *sizes):
     points = np.zeros((4, 1))
-    return SMCState(tuple(Sweep(size, log_evidence, 0.1, points, 4.0, np.arange(4)) for size in sizes))
+    return SMCState(tuple(Sweep(size, log_evidence, 0.1, points, 4.0, np.arange(4), 9, points) for size in sizes))
 
 
 def test_a_population_has_two_sweeps_and_enough_chains():
@@ -347,11 +403,26 @@ def test_scouts_find_a_mode_that_loses_the_race():
     wide = ModeMixtureState(single(np.full(4, 2.0), 0.5), single(np.zeros(4), 3.0), adapting=False, rounds=1)
     drawn = ModeMixture().drawn(target, wide, rng, 4_000)
     assert ModeMixture().estimate(target, drawn).log_evidence == pytest.approx(np.log(0.5), abs=0.1)
-    found = scouted(target, ModeMixture(), drawn, rng, 100_000)
+    found, scouts = scouted(target, ModeMixture(), drawn, SMCState(), rng, 100_000)
+    assert 1 <= scouts < 100  # those that came to the narrow mode, which is the highest by far
     again = ModeMixture().drawn(target, found, rng, 4_000)
     estimate = ModeMixture().estimate(target, again)
     assert close(estimate, 0.0)
     assert estimate.log_evidence_sd < 0.05
+
+
+def test_the_highest_draws_of_a_population_are_scouts_as_well():
+    """Climbs from one prior draw in ten thousand lead to the spike."""
+    target, rng, modes = the_target(spike), np.random.default_rng(0), ModeMixture()
+    wide = ModeMixtureState(single(np.full(2, -0.85), 0.5), single(np.zeros(2), 2.0), adapting=False, rounds=1)
+    drawn = modes.drawn(target, wide, rng, 4_000)
+    high = np.log(0.801 / 0.199) * np.ones((1, 2))
+    population = SMCState((Sweep(4, -5.0, 0.1, high, 1.0, np.zeros(1, int), 10_000, high),))
+    assert scouted(target, modes, drawn, SMCState(), rng, 2_000)[0] is drawn
+    found, scouts = scouted(target, modes, drawn, population, rng, 2_000)
+    assert scouts == 0
+    again = modes.drawn(target, found, rng, 4_000)
+    assert modes.estimate(target, again).log_evidence == pytest.approx(30 + np.log(2 * np.pi * 5e-4**2), abs=0.1)
 
 
 def test_a_bridge_without_overlap_has_no_error_that_can_be_believed():

@@ -275,9 +275,10 @@ class Auto:
 
     def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after climbs from the prior. If they have found a mode, all are to be asked again."""
+        assert state.population is not None
         before = target.evaluations
         with suppress(LimitReached):
-            mixture, scouts = scouted(target, self.modes, state.state, rng, left // target.cost)
+            mixture, scouts = scouted(target, self.modes, state.state, state.population, rng, left // target.cost)
             spent, opinion = target.evaluations - before, state.opinion
             if mixture is not state.state:
                 return replace(state, state=mixture, opinion=None, scouts=scouts, scouting=spent)

@@ -198,33 +198,40 @@ def answered(
 
 def climbed(
     target: Target, modes: ModeMixture, state: ModeMixtureState, starts: np.ndarray, evaluations: int
-) -> tuple[ModeMixtureState, int]:
-    """The state with the modes that its proposal misses and to which climbs from these starts lead; and how many climbs
-    came to the highest modes."""
+) -> tuple[ModeMixtureState, np.ndarray]:
+    """The state with the modes that its proposal misses and to which climbs from these starts lead, and which of the
+    climbs came to the highest modes."""
     proposal, wide = state.parts
     if not len(starts) or len(proposal) >= _MAX_COMPONENTS or not is_climbable(target):
-        return state, 0
+        return state, np.zeros(0, bool)
     ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
     affordable = max(evaluations // (20 * target.dim + 20), 1)
     chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
-    near = int((heights > heights.max(initial=-np.inf) - _NEAR - target.dim / 2).sum())
-    if not len(chosen):
-        return state, near
-    return modes.extended(target, state, polish(target, ends[chosen], wide.scales)), near
+    if len(chosen):
+        state = modes.extended(target, state, polish(target, ends[chosen], wide.scales))
+    return state, heights > heights.max() - _NEAR - target.dim / 2
 
 
 def scouted(
-    target: Target, modes: ModeMixture, state: ModeMixtureState, rng: Generator, evaluations: int
+    target: Target,
+    modes: ModeMixture,
+    state: ModeMixtureState,
+    population: SMCState,
+    rng: Generator,
+    evaluations: int,
 ) -> tuple[ModeMixtureState, int | None]:
-    """The state with the modes that climbs from draws of the prior find, with at most about so many evaluations; and
-    how many of them came to the highest modes, None where the density is not climbed.
+    """The state with the modes to which scouts climb, with at most about so many evaluations; and how many of them came
+    to the highest modes, None where the density is not climbed.
 
-    The climbs that found the first modes were a race, which those to a narrow mode lose: they begin far below.
+    Scouts are draws of the prior. The climbs that found the first modes were a race, which those to a narrow mode lose:
+    they begin far below. The highest of the many draws with which the population began climb as well, and do not count.
     """
     if not is_climbable(target):
         return state, None
-    starts = target.prior(int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS)), rng).points
-    return climbed(target, modes, state, starts, min(evaluations // 4, 40 * (20 * target.dim + 20)))
+    scouts = target.prior(int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS)), rng).points
+    starts = np.concatenate([scouts, *(sweep.highest for sweep in population.sweeps)])
+    state, near = climbed(target, modes, state, starts, min(evaluations // 4, 40 * (20 * target.dim + 20)))
+    return state, int(near[: len(scouts)].sum())
 
 
 def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:

@@ -35,6 +35,9 @@ _MIN_PER_COORDINATE = 4
 _FIRST_COST = 150
 """Points evaluated for each chain of a sweep, before any has run."""
 
+_HIGHEST = 64
+"""Draws from the start with the largest likelihood that are kept."""
+
 
 @dataclass(frozen=True)
 class SMC:
@@ -153,9 +156,12 @@ class SMC:
         if not len(start.points):
             return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim, 0)))
         founders = resampled(start.log_weights, max(n, len(start.points)), rng)
-        particles = tempering.at(start.points).take(founders)
+        drawn = tempering.at(start.points)
+        highest = start.points[np.argsort(-drawn.log_ratio, kind="stable")[:_HIGHEST]]
         influence, variance = np.zeros(len(start.points)), start.log_probability_sd**2
-        sweep = SweepUnderWay(n, particles, founders, influence, 0.0, start.log_probability, variance)
+        sweep = SweepUnderWay(
+            n, drawn.take(founders), founders, influence, 0.0, start.log_probability, variance, highest
+        )
         if len(start.points) < n:
             chosen = sweep.raised(0.0, rng)
             assert chosen is not None

@@ -14,7 +14,7 @@ The variance of log Ẑ comes from the genealogy (Chan and Lai, 2013). A draw e 
     I_e = (1/N) Σ_t Σ_{i descends from e} (w_i / w̄ − 1),   Var log Ẑ ≈ Σ_e I_e²,
 
 which covers both the weights and the mixing of the moves. Several sweeps give the mean over all their particles, and
-the scatter of their Ẑ corrects the variance.
+the scatter of their Ẑ raises the variance where it is larger.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MAX_REFERENCE = 2_000
 @dataclass(frozen=True)
 class Sweep:
     """A finished sweep: the number of chains, its evidence and standard error, draws, their ESS, the draw from the
-    start from which each descends, and how many draws from the start there were."""
+    start from which each descends, how many draws from the start there were, and those of them with the largest r."""
 
     size: int
     log_evidence: float
@@ -63,12 +63,14 @@ class Sweep:
     points: np.ndarray
     ess: float
     founders: np.ndarray
-    draws: int = 0
+    draws: int
+    highest: np.ndarray
 
     @classmethod
     def empty(cls, size: int, dim: int, draws: int) -> Sweep:
         """A sweep without a particle of positive density: its evidence is zero, with a relative error of one."""
-        return cls(size, -np.inf, 1.0, np.zeros((0, dim)), 0.0, np.zeros(0, int), draws)
+        nothing = np.zeros((0, dim))
+        return cls(size, -np.inf, 1.0, nothing, 0.0, np.zeros(0, int), draws, nothing)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class SweepUnderWay:
         beta: β.
         log_evidence: log of the normaliser of γ_β.
         start_variance: the variance of that of the start.
+        highest: the draws from the start with the largest r.
         climbed: the inverse temperatures so far.
         spent: evaluations so far.
     """
@@ -94,6 +97,7 @@ class SweepUnderWay:
     beta: float
     log_evidence: float
     start_variance: float
+    highest: np.ndarray
     climbed: tuple[float, ...] = ()
     spent: int = 0
 
@@ -131,7 +135,8 @@ class SweepUnderWay:
         points, founders = self.particles.points[rows], self.founders[rows]
         sd = max(np.sqrt(self.variance), 1 / len(self.particles))
         ess = ess_by_family(points, founders)
-        return Sweep(self.chains, float(self.log_evidence), sd, points, ess, founders, len(self.influence))
+        draws = len(self.influence)
+        return Sweep(self.chains, float(self.log_evidence), sd, points, ess, founders, draws, self.highest)
 
     def estimate(self, target: Target) -> Estimate:
         """The estimate before the end: importance weights r^(1 − β) of the particles, in one step."""
@@ -203,9 +208,9 @@ def pooled(sweeps: tuple[Sweep, ...], target: Target, remarks: list[str]) -> Est
         return Estimate.nothing(target.dim, target.evaluations, "SMC", remarks)
     points = np.concatenate([sweep.points for sweep in sweeps])
     logs = np.concatenate([np.full(len(sweep.points), sweep.log_evidence) for sweep in sweeps])
-    # The stated variance is corrected by the scatter, the more the more sweeps there are.
+    # The stated variance is raised where the scatter is larger, the more the more sweeps there are.
     observed = len(sweeps) - 1
-    correction = (_STATED + observed * scatter(sweeps)) / (_STATED + observed)
+    correction = max((_STATED + observed * scatter(sweeps)) / (_STATED + observed), 1.0)
     sd = float(np.sqrt(_stated_variance(sweeps) / sum(sweep.size for sweep in sweeps) * correction))
     return Estimate.from_draws(
         points, logs, log_evidence, sd, target.evaluations, "SMC", ess=pooled_ess(sweeps), remarks=remarks
