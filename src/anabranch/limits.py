@@ -142,9 +142,9 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def holding(lock: threading.Lock | threading.RLock, poll: float = 0.1) -> Iterator[None]:
-    """Within this the lock is held; waiting for it, the limits are checked whenever `poll` seconds have passed."""
-    while not lock.acquire(timeout=poll):
+def holding(lock: threading.Lock | threading.RLock) -> Iterator[None]:
+    """Within this the lock is held; waiting for it, the limits are checked ten times a second."""
+    while not lock.acquire(timeout=0.1):
         checkpoint()
     try:
         yield

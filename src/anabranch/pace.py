@@ -14,24 +14,18 @@ from anabranch.limits import time_limit
 __all__ = ["LONGEST_PIECE", "Pace"]
 
 LONGEST_PIECE = 0.25
-"""Seconds that a piece should take at most."""
+"""Seconds that a piece should take at most; more overrun the time limit by more."""
+_TIME_SHARE = 0.05
+"""The same as a share of the time limit."""
+_GROWTH = 4
+"""How many times as large as the last a piece may be; more adapt sooner, and overrun by more."""
 
 
 @dataclass
 class Pace:
-    """The size of the next piece of some work.
-
-    Args:
-        next_size: the size of the first piece under a time limit.
-        max_seconds: seconds that a piece should take at most; more overrun the time limit by more.
-        time_share: the same as a share of the time limit.
-        growth: how many times as large as the last a piece may be; more adapt sooner, and overrun by more.
-    """
+    """The size of the next piece of some work; under a time limit, the first piece has the size that is given."""
 
     next_size: int = 1
-    max_seconds: float = LONGEST_PIECE
-    time_share: float = 0.05
-    growth: int = 4
 
     def size(self, most: int) -> int:
         """The size of the next piece, of so much that is to do: at least one."""
@@ -47,5 +41,5 @@ class Pace:
         started = limits.elapsed
         yield
         each = max(limits.elapsed - started, 1e-9) / size
-        longest = min(self.max_seconds, self.time_share * limits.seconds)
-        self.next_size = max(min(int(longest / each), self.growth * size), 1)
+        longest = min(LONGEST_PIECE, _TIME_SHARE * limits.seconds)
+        self.next_size = max(min(int(longest / each), _GROWTH * size), 1)

@@ -14,8 +14,7 @@ from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Solution
 from anabranch.report.palette import BLUE, GREY, ORANGE
 from anabranch.report.summary import MAX_PATHS, evidence_in_words
-from anabranch.report.table import with_error
-from anabranch.report.words import shortened, without_repeats
+from anabranch.report.table import shortened, with_error, without_repeats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,7 @@ import numpy as np
 
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
-from anabranch.report.table import html_table, number, percent, text_table, with_error
-from anabranch.report.words import shortened, without_repeats
+from anabranch.report.table import html_table, number, percent, shortened, text_table, with_error, without_repeats
 
 __all__ = ["MAX_PATHS", "Summary", "evidence_in_words", "summary"]
 

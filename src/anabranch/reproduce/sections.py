@@ -9,8 +9,8 @@ import pandas as pd
 
 from anabranch.report.table import html_table
 from anabranch.reproduce import table
+from anabranch.reproduce.figures.induction import heaviest, runs_with_resources
 from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text
-from anabranch.reproduce.figures.resources import heaviest, runs_with_resources
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from anabranch.reproduce.figures.functions import functions
+from anabranch.reproduce.figures.induction import functions, resources
 from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability, visits
-from anabranch.reproduce.figures.resources import resources
 from anabranch.reproduce.figures.times import times
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
