@@ -47,7 +47,7 @@ from anabranch.divide.dispatch import Jitted, is_compiling
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
-from anabranch.divide.executions import Executions
+from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -70,7 +70,6 @@ from anabranch.divide.support import (
     why_not_drawn,
 )
 from anabranch.divide.terms import ByJax, Evaluator, Term, Terms
-from anabranch.divide.trace_density import AT_ONCE
 from anabranch.divide.tree import Tree
 
 __all__ = [

@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
 
-from anabranch.divide.graph import Node, applied, with_batch_axis
+from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.samplers import draw
 from anabranch.divide.site_transforms import can_have, moved
-from anabranch.limits import checkpoint
 
 __all__ = ["Batch", "ConstraintKey", "Constraints", "SiteProposal", "stable_hash"]
 
@@ -73,23 +72,22 @@ class Batch:
 
     def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
         """The members at `index`, after another decision; `settled` are values that all of them share."""
-        if len(index) == len(self):
-            env = dict(self.env)  # all go the same way: the arrays need no copy, of which a long loop makes many
-        else:
-            env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+        # Where all go the same way, the arrays need no copy, of which a long loop makes many.
+        env = dict(self.env) if len(index) == len(self) else self._values_at(index)
         env.update({node: value[None] for node, value in (settled or {}).items()})
         return Batch(self.seed, self.constraints, self.members[index], key, self.stream, env)
 
+    def _values_at(self, index: np.ndarray) -> dict[Node, np.ndarray]:
+        return {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+
     def copies(self, index: np.ndarray, members: np.ndarray, stream: int) -> Batch:
         """Copies of the members at `index`, with other numbers and draws of their own."""
-        env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
-        return Batch(self.seed, self.constraints, members, self.key, stream, env)
+        return Batch(self.seed, self.constraints, members, self.key, stream, self._values_at(index))
 
     def values(self, recording: Recording, node: Node) -> np.ndarray:
         """The value of a node for each member (or once, where all share it)."""
         if node not in self.env:
-            for step in recording.trace.graph.schedule([node], self.env, recording.drawn_from):
-                self._take_step(step)
+            evaluate(recording.trace.graph.schedule([node], self.env, recording.drawn_from), self.env, self.draw)
         return self.env[node]
 
     def site_values(self, recording: Recording) -> dict[str, np.ndarray]:
@@ -99,14 +97,6 @@ class Batch:
             value = self.values(recording, site.outputs[0])
             out[site.name] = np.broadcast_to(value, (len(self), *site.shape))
         return out
-
-    def _take_step(self, step: Any) -> None:
-        checkpoint()
-        inputs = [self.env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
-        if isinstance(step, Site):
-            self.env[step.outputs[0]] = self.draw(step, inputs)
-        else:
-            self.env.update(zip(step.outputs, applied(step, inputs), strict=True))
 
     def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         """The value of a site for each member: given, or drawn from the prior."""

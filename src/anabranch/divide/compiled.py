@@ -176,11 +176,11 @@ def log_density_function(path: Path) -> Callable[[jax.Array], jax.Array]:
     would not be finite, and outside the path. To be called in double precision, as under `jax.enable_x64`. It stands
     for the decision sequences that the path has now; one that is found later needs another call.
     """
-    backend = path._backend
+    backend, last = path._backend, path.last_decision
     if not isinstance(backend, Compiled):
         raise errors.NoGradient(
             f"the path ({path.description}) is run by the interpreter, which JAX cannot compile",
-            where=path.last_question,
+            where="?" if last is None else last.where,
             remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
         )
     densities = backend.densities

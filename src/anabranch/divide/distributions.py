@@ -131,15 +131,14 @@ def offender(value: Any, held: np.ndarray) -> str:
 
 def support_holds(distribution: Any, value: Any, masked: bool = True) -> Any:
     """Whether a value is inside the support, elementwise; what is masked out is not asked, unless `masked` is False."""
-    if isinstance(distribution, dist.MaskedDistribution):
-        holds = support_holds(distribution.base_dist, value, masked)
-        return jnp.logical_or(holds, jnp.logical_not(mask_of(distribution))) if masked else holds
-    if isinstance(distribution, dist.ExpandedDistribution):
-        return support_holds(distribution.base_dist, value, masked)
+    if not isinstance(distribution, _WRAPPERS):
+        return True if distribution.support is None else distribution.support(value)
+    holds = support_holds(distribution.base_dist, value, masked)
+    if masked and isinstance(distribution, dist.MaskedDistribution):
+        return jnp.logical_or(holds, jnp.logical_not(mask_of(distribution)))
     if isinstance(distribution, dist.Independent):
-        holds = support_holds(distribution.base_dist, value, masked)
         return jnp.all(holds, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
-    return True if distribution.support is None else distribution.support(value)
+    return holds
 
 
 def elementwise_log_prob(
@@ -227,13 +226,9 @@ def support_text(support: Any) -> str:
     base = base_support(support)
     name = type(base).__name__.strip("_")
     words = "".join("_" + c.lower() if c.isupper() else c for c in name).strip("_")
-    bounds = [getattr(base, b) for b in ("lower_bound", "upper_bound") if hasattr(base, b)]
-    return f"{words}({', '.join(map(_bound_text, bounds))})" if bounds else words
-
-
-def _bound_text(bound: Any) -> str:
-    bound = as_input(bound)
-    return "random" if isinstance(bound, Node) else show_value(np.asarray(bound))
+    bounds = [as_input(getattr(base, b)) for b in ("lower_bound", "upper_bound") if hasattr(base, b)]
+    texts = ["random" if isinstance(bound, Node) else show_value(np.asarray(bound)) for bound in bounds]
+    return f"{words}({', '.join(texts)})" if texts else words
 
 
 def show_value(value: np.ndarray) -> str:

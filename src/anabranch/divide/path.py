@@ -158,11 +158,6 @@ class Path:
         return self.recording.decisions[-1] if self.recording.decisions else None
 
     @property
-    def last_question(self) -> str:
-        """Where the program asked the last question on the way here: `model.py:12`."""
-        return self.last_decision.where if self.last_decision is not None else "?"
-
-    @property
     def fault(self) -> errors.AnabranchError | None:
         """The error for an observation outside its support, if that makes the density zero on the whole path."""
         faults = [next((o.fault for o in each.observations if o.fault), None) for each in self._recordings]

@@ -286,7 +286,8 @@ class Recording:
     def differences(self, other: Recording) -> list[str]:
         """The addresses at which another run with the same decisions did something else; all should be the same."""
         names = dict.fromkeys([*other.traits, *self.traits])
-        return [name for name in names if not _alike(self.traits.get(name), other.traits.get(name))]
+        pairs = [(name, self.traits.get(name, []), other.traits.get(name, [])) for name in names]
+        return [name for name, x, y in pairs if len(x) != len(y) or not all(map(_same, x, y))]
 
     def add(self, statement: Site | Observation) -> None:
         """Keep a site or an observation that the run came to."""
@@ -350,14 +351,10 @@ class Recording:
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
 
 
-def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:
-    if one is None or other is None or len(one) != len(other):
-        return False
-    return all(x is y or _same(x, y) for x, y in zip(one, other, strict=True))
-
-
 def _same(x: Any, y: Any) -> bool:
     """Equal, up to the rounding of a constant that was computed once with NumPy and once by XLA."""
+    if x is y:
+        return True
     if type(x) is not type(y) and (isinstance(x, str | Node) or isinstance(y, str | Node)):
         return False
     if isinstance(x, str | Node) or is_key(x):

@@ -5,6 +5,7 @@ traced once for all sites of one form, as functions of the parameters, and evalu
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -44,26 +45,6 @@ def possible_values(site: Site, parameters: Sequence[np.ndarray], values: np.nda
         return _batched(_are_possible, site, parameters, values[None])
     except jax.errors.JAXTypeError:
         return np.ones((1, len(values), *site.shape), bool)  # as in `can_have`
-
-
-def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The values of a continuous site, each after a step in its unconstrained coordinates."""
-    return _batched(_moved, site, parameters, values, steps)
-
-
-def placed(site: Site, parameters: Sequence[np.ndarray], coordinates: np.ndarray) -> np.ndarray:
-    """The values of a continuous site at these unconstrained coordinates."""
-    return _batched(distributions.placed, site, parameters, coordinates)
-
-
-def coordinates_of(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
-    """The unconstrained coordinates of a continuous site at each of its values."""
-    return _batched(distributions.coordinates, site, parameters, values)
-
-
-def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
-    """log |dx/du| of a continuous site at each of its values x, with u its unconstrained coordinates."""
-    return _batched(_log_jacobian, site, parameters, values)
 
 
 def _is_possible(distribution: Any, value: Any) -> Any:
@@ -119,3 +100,14 @@ def _recorded(function: Callable[..., Any], site: Site, arrays: Sequence[np.ndar
                 _functions.clear()
             _functions[key] = kept
     return kept
+
+
+# Of a continuous site, its parameters, and arrays with one row for each execution.
+moved = partial(_batched, _moved)
+"""The values of the site, each after a step in its unconstrained coordinates."""
+placed = partial(_batched, distributions.placed)
+"""The values of the site at unconstrained coordinates."""
+coordinates_of = partial(_batched, distributions.coordinates)
+"""The unconstrained coordinates of the site at each of its values."""
+log_jacobian = partial(_batched, _log_jacobian)
+"""log |dx/du| of the site at each of its values x, with u its unconstrained coordinates."""

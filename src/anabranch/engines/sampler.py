@@ -18,8 +18,7 @@ from anabranch.divide import Division, Recording, Restarted, stable_hash
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_site
 from anabranch.engines.traces import Traces
-from anabranch.limits import INTERRUPTED, LimitReached, Limits, enforced
-from anabranch.pace import Pace
+from anabranch.limits import INTERRUPTED, LimitReached, Limits, Pace, enforced
 from anabranch.progress import Progress, Status
 
 __all__ = ["Sampler", "Session", "WeightedSampler", "recordings_of"]

@@ -8,7 +8,7 @@ import numpy as np
 from anabranch.engines.particle_filter import Filter
 from anabranch.engines.resampling import SCHEME
 from anabranch.engines.sampler import Sampler, Session
-from anabranch.pace import Pace
+from anabranch.limits import Pace
 from anabranch.settings import check, whole
 
 __all__ = ["SMC"]

@@ -63,7 +63,7 @@ def _draw_exact(axes: Axes, truth: InductionTruth) -> None:
 
 
 def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
-    """A figure of log Z_k of the heaviest paths, and what was spent on them, in the first run of each DCC (figure 7)."""
+    """A figure of log Z_k of the heaviest paths, and what was spent on them, in the first runs of DCC (figure 7)."""
     runs = runs_with_resources(records)
     if not runs:
         return None
