@@ -18,13 +18,16 @@ from scipy.special import logsumexp
 
 from anabranch.divide import AT_ONCE, Constraints, Executions, Node, Terms
 from anabranch.engines.ancestor_sampling import Past
-from anabranch.engines.resampling import effective_sizes, resampled
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Traces, valid
+from anabranch.settings import one_of, share
 
-__all__ = ["Filter", "Swept"]
+__all__ = ["SCHEME", "SCHEMES", "Filter", "Swept", "effective_sizes", "resampled"]
 
+SCHEMES = ("multinomial", "stratified", "systematic")
+SCHEME = {"resampling": one_of(*SCHEMES), "threshold": share()}
+"""The rules for the settings of resampling."""
 _SMALL = 8
 """Intermediate values up to this size, per particle, are kept for the next observation, which may need them, too."""
 
@@ -180,6 +183,35 @@ def _in_parts(arrival: Executions, term: Any) -> np.ndarray:
                 known.setdefault(node, []).append(np.broadcast_to(value, (len(part), *value.shape[1:])))
     batch.env.update({node: np.concatenate(parts) for node, parts in known.items()})
     return np.concatenate(values)
+
+
+def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) -> np.ndarray:
+    """For each row of weights (R, N) the numbers of N ancestors, chosen in proportion to their weights.
+
+    A row of zero weights keeps its particles (Douc, Cappé and Moulines, 2005).
+    """
+    rows, n = log_weights.shape
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 1.0)
+    ends = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
+    ends[:, -1] = 1.0
+    if scheme == "multinomial":
+        places = rng.random((rows, n))  # not sorted, since one of them may be replaced by a reference
+    else:
+        shift = rng.random((rows, n if scheme == "stratified" else 1))
+        places = (np.arange(n) + shift) / n
+    # All rows at once: the cumulative weights of row r are between r and r + 1.
+    offset = np.arange(rows)[:, None]
+    found = np.searchsorted((ends + offset).ravel(), (places + offset).ravel(), side="right").reshape(rows, n)
+    return np.minimum(found - offset * n, n - 1)
+
+
+def effective_sizes(log_weights: np.ndarray) -> np.ndarray:
+    """(Σ w)²/Σ w² of each row; zero for a row of zero weights."""
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 0.0)
+    squares = (weights**2).sum(axis=1)
+    return np.where(squares > 0, weights.sum(axis=1) ** 2 / np.where(squares > 0, squares, 1.0), 0.0)
 
 
 def _log_means(log_weights: np.ndarray) -> np.ndarray:
