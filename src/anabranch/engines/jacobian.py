@@ -17,7 +17,8 @@ from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import Lanes, Node, Recording, Site, as_input, base_support, evaluate_jaxpr, inside
-from anabranch.engines.joint import Columns, bare
+from anabranch.engines.joint import bare
+from anabranch.engines.traces import Traces
 
 __all__ = ["Branch"]
 
@@ -62,7 +63,7 @@ class Branch:
         """The continuous sites that go in."""
         self.size = sum(space.size for space in self.spaces.values())
 
-    def jacobian(self, onto: Branch, point: Columns, rows: np.ndarray) -> np.ndarray:
+    def jacobian(self, onto: Branch, point: Traces, rows: np.ndarray) -> np.ndarray:
         """∂(x', a')/∂(x, a) over the continuous numbers, for each of the rows, up to the order of rows and columns.
 
         `onto` is the decision sequence of the way back, whose inputs are our outputs.

@@ -13,7 +13,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide import Constraints, Executions
 from anabranch.engines.jacobian import Branch
-from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
+from anabranch.engines.joint import bare, lacking, largest, of_trace, part, point_of, replaced
 from anabranch.engines.markov import accepted
 from anabranch.engines.moves import Move, PathMove
 from anabranch.engines.runner import Runner
@@ -34,9 +34,9 @@ class _Application:
     `branch` is the number among the `branches`, decision sequences of the move, of each row; -1 for rows without one.
     """
 
-    point: Columns
+    point: Traces
     log_q: np.ndarray
-    image: Columns
+    image: Traces
     branches: list[Branch]
     branch: np.ndarray
 
@@ -64,8 +64,8 @@ class Jump:
     def step(self, state: Traces, rng: np.random.Generator) -> Traces:
         """The executions after one step of each chain."""
         n = len(state)
-        there = self._apply(state, Columns.of(state).given(), np.ones(n, bool), rng)
-        given = there.image.part(trace=True)
+        there = self._apply(state, point_of(state).given(), np.ones(n, bool), rng)
+        given = part(there.image, trace=True)
         new = self.runner.execute(n, given.given(redraw_outside=True))
         possible = self._has_the_trace(state, new, given) & (new.log_density > -np.inf)
         back = self._apply(new, there.image.given(redraw_outside=True), possible, rng)
@@ -82,7 +82,7 @@ class Jump:
     def _apply(self, traces: Traces, given: Constraints, wanted: np.ndarray, rng: np.random.Generator) -> _Application:
         """Apply the move to the wanted traces; auxiliary variables that are not given are drawn."""
         n = len(traces)
-        out = _Application(Columns.of(traces), np.zeros(n), Columns(n), [], np.full(n, -1))
+        out = _Application(point_of(traces), np.zeros(n), Traces.empty([], n), [], np.full(n, -1))
         for path, rows in traces.by_path():
             rows = rows[wanted[rows]]
             if len(rows):
@@ -93,7 +93,7 @@ class Jump:
                     out.add(branch, arrival)
         return out
 
-    def _has_the_trace(self, state: Traces, new: Traces, given: Columns) -> np.ndarray:
+    def _has_the_trace(self, state: Traces, new: Traces, given: Traces) -> np.ndarray:
         """The rows in which the program was executed with x', of which no value was drawn instead."""
         for path, rows in new.by_path():
             for site in path.sites:
@@ -109,7 +109,7 @@ class Jump:
 
     def _has_the_draws(self, new: Traces, there: _Application, back: _Application, possible: np.ndarray) -> np.ndarray:
         """The rows in which the proposal from x' can draw a'."""
-        given, drawn = there.image.part(trace=False), back.point.part(trace=False)
+        given, drawn = part(there.image, trace=False), part(back.point, trace=False)
         for number, branch in enumerate(back.branches):
             for site in branch.recording.sites:
                 if site.discrete and not of_trace(site.name):
@@ -123,14 +123,14 @@ class Jump:
         return possible
 
     def _check_same(
-        self, one: Columns | Traces, other: Columns | Traces, rows: np.ndarray, fault: str, remedy: str, *traces: Traces
+        self, one: Traces, other: Traces, rows: np.ndarray, fault: str, remedy: str, *traces: Traces
     ) -> None:
         """Refuse values that one has and the other has not; the fault names the paths of the traces, and the shape."""
         for key, row in lacking(one, other, rows):
             what = fault.format(*(_path(each, row) for each in traces), key[1])
             raise errors.EngineCannotRun(f"the move {self.move.name!r} {what}", site=bare(key[0]), remedy=remedy)
 
-    def _check_whole(self, key: Key, given: Columns, rows: np.ndarray) -> None:
+    def _check_whole(self, key: Key, given: Traces, rows: np.ndarray) -> None:
         if key not in given.values:
             return
         values = given.values[key][rows][given.present[key][rows]]
@@ -155,7 +155,7 @@ class Jump:
             log_there[members], log_back[members] = (np.linalg.slogdet(each)[1] for each in (forwards, backwards))
             amplified[members] = np.abs(backwards).sum(axis=2).max(axis=1, initial=0.0)
         # The way back amplifies the rounding of the values that it starts from.
-        rounding = _ROUNDING * amplified * back.point.largest()
+        rounding = _ROUNDING * amplified * largest(back.point)
         # The move is refused where all digits are lost, as at the edge of a support, and the Jacobian is zero.
         checked = rows[(log_there[rows] != -np.inf) | np.isfinite(rounding[rows])]
         self._check_return(state, there.point, back.image, checked, np.nan_to_num(rounding, posinf=np.inf))
@@ -182,7 +182,7 @@ class Jump:
             )
 
     def _check_return(
-        self, state: Traces, point: Columns, returned: Columns, rows: np.ndarray, rounding: np.ndarray
+        self, state: Traces, point: Traces, returned: Traces, rows: np.ndarray, rounding: np.ndarray
     ) -> None:
         asked = np.isin(np.arange(len(state)), rows)
         for one, other, what in ((point, returned, "lacks it"), (returned, point, "has it, and (x, a) has not")):

@@ -21,16 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide import (
-    Constraints,
-    Executions,
-    Node,
-    Site,
-    base_support,
-    site_transforms,
-    values_of,
-    with_batch_axis,
-)
+from anabranch.divide import Constraints, Executions, Node, Site, base_support, site_transforms, values_of
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import MIN_BATCH, Adam, bounded, centred, gradient_scale
@@ -64,8 +55,7 @@ class SiteDraws:
 
     def take(self, index: np.ndarray) -> SiteDraws:
         possible = self.possible if self.possible is None or len(self.possible) == 1 else self.possible[index]
-        rows, coordinates, log_prior, log_jacobian = (column[index] for column in self._columns)
-        return SiteDraws(rows, coordinates, log_prior, log_jacobian, possible)
+        return SiteDraws(*(column[index] for column in self._columns), possible=possible)
 
     @property
     def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -87,8 +77,8 @@ class SiteDraws:
             possible = group[0].possible
             if possible is not None and len(possible) > 1:
                 possible = np.concatenate([part.possible for part in group if part.possible is not None])
-            rows, coordinates, *logs = map(np.concatenate, zip(*(part._columns for part in group), strict=True))
-            out.append(cls(rows, coordinates, logs[0], logs[1], possible))
+            columns = map(np.concatenate, zip(*(part._columns for part in group), strict=True))
+            out.append(cls(*columns, possible=possible))
         return out
 
 
@@ -145,7 +135,7 @@ class Categories:
         self.logits = np.log(_counts(draws, self.values) + _PSEUDOCOUNT)
         self.adam = Adam(self.logits.shape)
         self._of_constant = lru_cache(_MAX_CACHED)(
-            lambda site: site_transforms.possible_values(site, [with_batch_axis(x) for x in site.inputs], self.values)
+            lambda site: site_transforms.possible_values(site, [np.asarray(x)[None] for x in site.inputs], self.values)
         )
 
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -112,7 +112,12 @@ class ParametrisedGuide(Runner):
         drawn = super().execute(n, Constraints(values))
         for key, column in drawn.values.items():
             if (name := parameter_of(key[0])) is not None:
-                self._meet(name, column[np.argmax(drawn.present[key])])
+                initial = column[np.argmax(drawn.present[key])]
+                if self.unconstrained.setdefault(name, initial).shape != initial.shape:
+                    raise errors.EngineCannotRun(
+                        f"parameter {name!r} of the guide has different shapes in different executions",
+                        remedy="Give a parameter of each shape its own name",
+                    )
         self.drawn = drawn
         out = drawn.with_sites(key for key in drawn.values if parameter_of(key[0]) is None)
         self._check_values(out)
@@ -150,13 +155,6 @@ class ParametrisedGuide(Runner):
         if not np.isfinite(self.unconstrained[name]).all():
             raise errors.EngineCannotRun(
                 f"parameter {name!r} of the guide became NaN or infinite", remedy="Lower rate, or constrain it"
-            )
-
-    def _meet(self, name: str, initial: np.ndarray) -> None:
-        if self.unconstrained.setdefault(name, initial).shape != initial.shape:
-            raise errors.EngineCannotRun(
-                f"parameter {name!r} of the guide has different shapes in different executions",
-                remedy="Give a parameter of each shape its own name",
             )
 
     def _check_values(self, drawn: Traces) -> None:

@@ -91,7 +91,14 @@ class _Pair:
         self.parameters = {name: site for site in guide.sites if (name := parameter_of(site.name)) is not None}
         self.drawn = {site.name: site for site in guide.sites if parameter_of(site.name) is None}
         self.nodes = [site.outputs[0] for site in self.drawn.values()]
-        _check_same_sites(self.drawn, program)
+        for site in program.sites:
+            if site.name not in self.drawn:
+                raise errors.EngineCannotRun(
+                    "the guide does not draw it, and draws of the prior do not move with the parameters",
+                    site=site.name,
+                    where=site.where,
+                    remedy=f"Let the guide draw every site. {_SCORE}",
+                )
         self.sources: dict[Node, Step] = {}
         with guide.trace.current():
             self.inputs = {name: self._moving(site) for name, site in self.drawn.items()}
@@ -205,17 +212,6 @@ def check_smooth(paths: Iterable[Path], what: str) -> None:
                     where=decision.where,
                     remedy=_SCORE,
                 )
-
-
-def _check_same_sites(drawn: dict[str, Site], program: Recording) -> None:
-    for site in program.sites:
-        if site.name not in drawn:
-            raise errors.EngineCannotRun(
-                "the guide does not draw it, and draws of the prior do not move with the parameters",
-                site=site.name,
-                where=site.where,
-                remedy=f"Let the guide draw every site. {_SCORE}",
-            )
 
 
 def _split(row: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
