@@ -137,8 +137,7 @@ class Site:
         if not has_bijection(support):
             raise errors.NoTransform(
                 f"no bijection from the real numbers to its support, {distributions.support_text(support)}, is known",
-                site=self.name,
-                where=self.where,
+                at=self,
                 remedy="Register one with numpyro.distributions.biject_to, or write the site as a function of another",
             )
         # A constraint on single numbers has a bijection number by number; the others have no parameters.
@@ -302,9 +301,7 @@ class Recording:
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
         with self.trace.current():
-            return distributions.summed(
-                distributions.elementwise_log_prob(site.sampled_from, value, None, True, site.name, site.where)
-            )
+            return distributions.summed(distributions.elementwise_log_prob(site.sampled_from, value, None, True, site))
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
         """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.

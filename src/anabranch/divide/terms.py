@@ -118,10 +118,9 @@ class Terms:
         s = statement
         with self.recording.trace.current():
             if isinstance(s, Site):
-                return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s.name, s.where, masked=False)
+                return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s, masked=False)
             if s not in self._elements:
-                check = s.check_support
-                self._elements[s] = elementwise_log_prob(s.distribution, s.value, s.scale, check, s.name, s.where)
+                self._elements[s] = elementwise_log_prob(s.distribution, s.value, s.scale, s.check_support, s)
             return self._elements[s]
 
     def reads(self, values: Iterable[Any]) -> frozenset[int]:

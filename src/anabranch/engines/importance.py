@@ -68,8 +68,7 @@ def _runner_of(guide: Callable[..., Any], session: Session) -> Runner:
         for observation in recording.observations:
             raise errors.EngineCannotRun(
                 "a guide only draws; it has no observations, factors or Delta sites",
-                site=observation.name,
-                where=observation.where,
+                at=observation,
                 remedy="Take the statement out of the guide",
             )
     return Runner(division, session.guide_seed, is_guide=True)

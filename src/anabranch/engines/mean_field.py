@@ -55,7 +55,8 @@ class SiteDraws:
 
     def take(self, index: np.ndarray) -> SiteDraws:
         possible = self.possible if self.possible is None or len(self.possible) == 1 else self.possible[index]
-        return SiteDraws(*(column[index] for column in self._columns), possible=possible)
+        rows, coordinates, log_prior, log_jacobian = (column[index] for column in self._columns)
+        return SiteDraws(rows, coordinates, log_prior, log_jacobian, possible)
 
     @property
     def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -77,8 +78,8 @@ class SiteDraws:
             possible = group[0].possible
             if possible is not None and len(possible) > 1:
                 possible = np.concatenate([part.possible for part in group if part.possible is not None])
-            columns = map(np.concatenate, zip(*(part._columns for part in group), strict=True))
-            out.append(cls(*columns, possible=possible))
+            rows, coordinates, *logs = map(np.concatenate, zip(*(part._columns for part in group), strict=True))
+            out.append(cls(rows, coordinates, logs[0], logs[1], possible))
         return out
 
 

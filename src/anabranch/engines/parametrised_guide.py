@@ -192,15 +192,13 @@ def _check(path: Path) -> None:
                 raise errors.EngineCannotRun(
                     "its support depends on the parameters of the guide, so that its density alone does not have their "
                     "gradient",
-                    site=site.name,
-                    where=site.where,
+                    at=site,
                     remedy="Draw from a distribution with a fixed support, and let the parameters change its shape",
                 )
         for statement in recording.observations:
             certain = isinstance(statement.distribution, dist.Delta)
             raise errors.EngineCannotRun(
                 "the guide puts all its mass into one point here" if certain else "the guide observes or weighs here",
-                site=statement.name,
-                where=statement.where,
+                at=statement,
                 remedy="Let the guide draw from a density" if certain else "Let the guide only draw",
             )

@@ -95,8 +95,7 @@ class _Pair:
             if site.name not in self.drawn:
                 raise errors.EngineCannotRun(
                     "the guide does not draw it, and draws of the prior do not move with the parameters",
-                    site=site.name,
-                    where=site.where,
+                    at=site,
                     remedy=f"Let the guide draw every site. {_SCORE}",
                 )
         self.sources: dict[Node, Step] = {}
@@ -187,8 +186,7 @@ def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
         raise errors.EngineCannotRun(
             f"{type(distribution).__name__} has no distribution function, so that its draws have no derivative by the "
             "parameters",
-            site=site.name,
-            where=site.where,
+            at=site,
             remedy=_SCORE,
         ) from None
     return drawn - (below - lax.stop_gradient(below)) * lax.stop_gradient(jnp.exp(-distribution.log_prob(drawn)))

@@ -72,8 +72,7 @@ class Runner:
             raise errors.EngineCannotRun(
                 f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
                 "that its values cannot be carried from one to the other",
-                site=site.name,
-                where=site.where,
+                at=site,
                 remedy="Give one of them another name, or use ab.DCC(), the default",
             )
 
@@ -104,7 +103,6 @@ def check_site(site: Site) -> None:
     if why := why_not_drawn(site):
         raise errors.EngineCannotRun(
             f"engines draw from the prior, and {why}",
-            site=site.name,
-            where=site.where,
+            at=site,
             remedy="Give the site a proper prior without a mask or a scale, or use ab.DCC(), the default",
         )
