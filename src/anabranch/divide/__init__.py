@@ -40,10 +40,10 @@ Seeds
 
 from anabranch.divide import site_transforms
 from anabranch.divide.batch import Batch, Constraints, stable_hash
-from anabranch.divide.compiled import in_blocks, log_density_function
+from anabranch.divide.compiled import log_density_function
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
-from anabranch.divide.dispatch import Jitted, is_compiling
+from anabranch.divide.dispatch import Jitted, in_blocks, is_compiling
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues

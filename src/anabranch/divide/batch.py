@@ -100,7 +100,11 @@ class Batch:
 
     def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         """The value of a site for each member: given, or drawn from the prior."""
-        value, keep = self._proposed(site, parameters)
+        proposal = self.constraints.proposals.get((site.name, site.shape))
+        if proposal is not None:
+            value, keep = proposal(site, parameters, self.members)
+        else:
+            value, keep = self._constrained_value(site), np.ones(len(self), bool)
         if value is None:
             return draw_site(site, parameters, self.generator(site.name), len(self))
         value = self._after_step(site, parameters, value)
@@ -113,13 +117,6 @@ class Batch:
             return value
         drawn = draw_site(site, parameters, self.generator(site.name), len(self))
         return np.where(keep.reshape(-1, *[1] * len(site.shape)), value, drawn)
-
-    def _proposed(self, site: Site, parameters: list[np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
-        """The value that is given or proposed to a site, for each member, and which members have one."""
-        proposal = self.constraints.proposals.get((site.name, site.shape))
-        if proposal is not None:
-            return proposal(site, parameters, self.members)
-        return self._constrained_value(site), np.ones(len(self), bool)
 
     def _constrained_value(self, site: Site) -> np.ndarray | None:
         """The value that a constraint gives a site, for each member, if it has the shape and kind of the site."""

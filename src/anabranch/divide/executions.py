@@ -14,10 +14,9 @@ import numpy as np
 from jax.tree_util import tree_leaves
 
 from anabranch.divide.batch import Batch
-from anabranch.divide.compiled import in_blocks
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.density import lanes_of_values
-from anabranch.divide.dispatch import Jitted
+from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.graph import Node, with_batch_axis
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path

@@ -15,7 +15,7 @@ import numpy as np
 
 from anabranch.divide import numpy_backend
 from anabranch.divide.numpy_backend.primitives import COPY
-from anabranch.limits import Limits, checkpoint, time_limit
+from anabranch.limits import checkpoint, time_limit
 
 __all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate", "with_batch_axis"]
 
@@ -139,10 +139,6 @@ def _applied(step: Equation, values: Sequence[Any]) -> list[Any]:
     limits, n = time_limit(), max((len(value) for value in values), default=1)
     if limits is None:
         return numpy_backend.apply(step.primitive, step.params, values)
-    return _in_blocks(step, values, n, limits)
-
-
-def _in_blocks(step: Equation, values: Sequence[Any], n: int, limits: Limits) -> list[Any]:
     columns: list[list[Any]] = [[] for _ in step.outputs]
     start = 0
     while start < n:

@@ -27,8 +27,6 @@ __all__ = ["Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
-Traced = Callable[[Recording], Any]
-"""Gives a pytree of values that a recording has traced."""
 _SELDOM, _JUDGED = 2e-4, 5_000
 """A warning is logged once more than this share of the points had no density, of at least so many points."""
 
@@ -277,7 +275,7 @@ class Path:
         """
         return self._backend.named(self._checked(points))
 
-    def traced_values(self, points: Any, traced: Traced, at_once: int) -> list[NamedValues]:
+    def traced_values(self, points: Any, traced: Callable[[Recording], Any], at_once: int) -> list[NamedValues]:
         """The sites at each point and, as the `result`, the traced values that `traced` gives for a recording.
 
         So many points are computed `at_once`, and there is one `NamedValues` for each part.

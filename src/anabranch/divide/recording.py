@@ -188,10 +188,6 @@ class Decision:
     source: tuple[str, str] = ("", "")
     """The expression that asked, and the line that it stands in."""
 
-    @property
-    def key(self) -> tuple[int | None, int | None]:
-        return self.site, self.node
-
     def __str__(self) -> str:
         return self.text if self.site is not None else f"{self.text} ({self.where})"
 

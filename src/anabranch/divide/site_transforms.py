@@ -77,29 +77,24 @@ def _log_jacobian(distribution: Any, value: Any) -> Any:
 
 def _batched(of: Callable[..., Any], site: Site, parameters: Sequence[np.ndarray], *values: np.ndarray) -> np.ndarray:
     """A function of a distribution and of values, for each execution."""
-    arrays = [*values, *parameters]
-    [result] = numpy_backend.evaluate_jaxpr(_recorded(of, site, arrays, len(values)), arrays)
-    n = len(values[0])
-    return result if len(result) == n else np.repeat(result, n, axis=0)
-
-
-def _recorded(function: Callable[..., Any], site: Site, arrays: Sequence[np.ndarray], count: int) -> Any:
-    """The function as a jaxpr of the values, of which there are `count`, and of the distribution's parameters."""
-    key: Any = (function, site._flat[1], tuple((a.shape[1:], a.dtype) for a in arrays))
+    arrays, count = [*values, *parameters], len(values)
+    key: Any = (of, site._flat[1], tuple((a.shape[1:], a.dtype) for a in arrays))
     try:
         kept = _functions.get(key)
     except (TypeError, ValueError):  # what else the distribution holds cannot be compared
         key, kept = None, None
     if kept is None:
         with inside():
-            kept = jax.make_jaxpr(lambda *args: function(site.with_parameters(args[count:]), *args[:count]))(
+            kept = jax.make_jaxpr(lambda *args: of(site.with_parameters(args[count:]), *args[:count]))(
                 *[jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
             )
         if key is not None:
             if len(_functions) >= 1000:
                 _functions.clear()
             _functions[key] = kept
-    return kept
+    [result] = numpy_backend.evaluate_jaxpr(kept, arrays)
+    n = len(values[0])
+    return result if len(result) == n else np.repeat(result, n, axis=0)
 
 
 # Of a continuous site, its parameters, and arrays with one row for each execution.

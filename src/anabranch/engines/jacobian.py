@@ -17,10 +17,22 @@ from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import Lanes, Node, Recording, Site, as_input, base_support, evaluate_jaxpr, inside
-from anabranch.engines.joint import bare
 from anabranch.engines.traces import Traces
 
-__all__ = ["Branch"]
+__all__ = ["TRACE", "Branch", "bare", "of_trace"]
+
+TRACE = "trace: "
+"""The prefix of the model's sites, so that an auxiliary variable may have the name of a site."""
+
+
+def of_trace(name: str) -> bool:
+    """Whether a value belongs to the trace, and not to the auxiliary variables."""
+    return name.startswith(TRACE)
+
+
+def bare(name: str) -> str:
+    """The name as the user wrote it."""
+    return name.removeprefix(TRACE)
 
 
 @dataclass(frozen=True)
