@@ -178,8 +178,11 @@ class Interpreted:
             if known is not None and form is not known.form:
                 placed = known.of(distributions.placed, coordinates)
             if placed is None or waiting is None:
-                placed, log_jacobian = _placed(site, coordinates)
-                jacobians.append(log_jacobian)
+                transform = biject_to(site.support)
+                traced = transform(jnp.asarray(coordinates))
+                log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, traced))
+                placed = np.asarray(as_input(traced))
+                jacobians.append(np.asarray(as_input(log_jacobian)).reshape(1))
             elif together is not None:
                 jacobians.append(np.zeros(1))
                 together.add(jacobians[-1], 0, *waiting)
@@ -199,14 +202,6 @@ def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tupl
     jacobians, log_priors, log_likelihoods = part
     jacobian = sum(float(log_jacobian[0]) for log_jacobian in jacobians)
     return sum(log_priors.tolist()) + jacobian, sum(log_likelihoods.tolist()), jacobian, True
-
-
-def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The value of a site without a form at its coordinates, and the logarithm of the Jacobian, in an array."""
-    transform = biject_to(site.support)
-    value = transform(jnp.asarray(coordinates))
-    log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, value))
-    return np.asarray(as_input(value)), np.asarray(as_input(log_jacobian)).reshape(1)
 
 
 def concrete(tree: Any) -> Any:

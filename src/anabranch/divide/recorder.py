@@ -273,8 +273,11 @@ class Recorder(Messenger):
         node = tracer.node
         assert node is not None
         answer = self.oracle.choose_answer(self.recording, node)
-        source = question(frame), source_line(frame)
-        self.recording.decisions.append(Decision(None, node, answer, _phrase(source[0], answer), where(frame), source))
+        asked = question(frame)
+        text = f"{asked}: {distributions.show_value(answer)}"
+        if answer.ndim == 0 and answer.dtype == bool:
+            text = asked if answer else negated(asked)
+        self.recording.decisions.append(Decision(None, node, answer, text, where(frame), (asked, source_line(frame))))
         return answer
 
     def same_in(self, other: Recorder, sites: int) -> bool:
@@ -349,9 +352,3 @@ def _check_taken_out(distribution: Any, at: Place) -> None:
             at=at,
             remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
         )
-
-
-def _phrase(text: str, answer: np.ndarray) -> str:
-    if answer.ndim == 0 and answer.dtype == bool:
-        return text if answer else negated(text)
-    return f"{text}: {distributions.show_value(answer)}"

@@ -104,8 +104,7 @@ class Branch:
 
         def jacobian(*values: Any) -> Any:
             def image(displacement: Any) -> Any:
-                lanes = Lanes()
-                lanes.values.update(zip(nodes, values, strict=True))
+                lanes = Lanes(dict(zip(nodes, values, strict=True)))
                 for site, numbers in zip(sources, jnp.split(displacement, ends[:-1]), strict=True):
                     node = site.outputs[0]
                     lanes.values[node] = self.spaces[site.name].displaced(lanes.values[node], numbers)

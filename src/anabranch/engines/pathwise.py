@@ -29,7 +29,6 @@ from jax.scipy.linalg import solve_triangular
 
 from anabranch import errors
 from anabranch.divide import (
-    ByJax,
     Evaluator,
     Jitted,
     Lanes,
@@ -38,7 +37,6 @@ from anabranch.divide import (
     Recording,
     Site,
     Step,
-    Term,
     Terms,
     alias,
     as_input,
@@ -136,12 +134,14 @@ class _Pair:
         nodes = [site.outputs[0] for site in self.parameters.values()]
         parameters = dict(zip(nodes, _split(phi, shapes), strict=True))
         fixed = dict(zip(nodes, _split(lax.stop_gradient(phi), shapes), strict=True))
-        moving = _evaluated(self.guide, self.log_q_discrete, parameters | self._drawn(row), self.sources, self.nodes)
+        graph, given = self.guide.trace.graph, parameters | self._drawn(row)
+        moving = Evaluator(graph, self.log_q_discrete, given, self.sources, self.nodes).by_jax(Lanes(given))
         values = {node: moving.lanes[node] for node in self.nodes}
-        log_q = _evaluated(self.guide, self.log_q, fixed | values).total(self.log_q)
+        log_q = Evaluator(graph, self.log_q, fixed | values).by_jax(Lanes(fixed | values))
         by_program = {site.outputs[0]: values[self.drawn[site.name].outputs[0]] for site in self.program.sites}
-        log_density = _evaluated(self.program, self.log_density, by_program).total(self.log_density)
-        return log_density - log_q + row[0] * moving.total(self.log_q_discrete)
+        log_density = Evaluator(self.program.trace.graph, self.log_density, by_program).by_jax(Lanes(by_program))
+        score = row[0] * moving.total(self.log_q_discrete)
+        return log_density.total(self.log_density) - log_q.total(self.log_q) + score
 
     def _drawn(self, row: Any) -> dict[Node, Any]:
         """What was drawn, by the nodes of the inputs."""
@@ -150,19 +150,6 @@ class _Pair:
             self.inputs[site.name]: jnp.round(part).astype(np.int64) if site.discrete else part
             for site, part in zip(self.drawn.values(), parts, strict=True)
         }
-
-
-def _evaluated(
-    recording: Recording,
-    terms: Sequence[Term],
-    have: dict[Node, Any],
-    sources: dict[Node, Step] | None = None,
-    nodes: Sequence[Node] = (),
-) -> ByJax:
-    """Terms of a recording, computed by JAX from the values of some nodes."""
-    lanes = Lanes()
-    lanes.values.update(have)
-    return Evaluator(recording.trace.graph, terms, have, sources, nodes).by_jax(lanes)
 
 
 def _moving(distribution: Any, drawn: Any, site: Site) -> Any:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from anabranch.reproduce.figures.induction import functions, resources
 from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability, visits
-from anabranch.reproduce.figures.times import times
+from anabranch.reproduce.figures.panels import times
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
