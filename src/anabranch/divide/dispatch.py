@@ -116,9 +116,11 @@ def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> li
         block = points[start : start + size]
         if len(block) < size:
             block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
-        if limits is not None:
-            function.compiled_for(block, *args)  # before the call is timed
-        began = 0.0 if limits is None else limits.elapsed
+        if limits is None:
+            blocks.append(function(block, *args))
+            continue
+        function.compiled_for(block, *args)  # before the call is timed
+        began = limits.elapsed
         blocks.append(function(block, *args))
-        function.seconds = function.seconds if limits is None else (limits.elapsed - began) / size
+        function.seconds = (limits.elapsed - began) / size
     return [np.concatenate(column)[:n] for column in zip(*blocks, strict=True)]
