@@ -95,11 +95,11 @@ class Executions:
         values = self.batch.values(self.recording, term) if isinstance(term, Node) else with_batch_axis(term)
         return np.broadcast_to(values, (len(self.batch), *values.shape[1:]))
 
-    def parameters(self, name: str) -> tuple[Site, list[np.ndarray]]:
-        """A site, and the parameters of its distribution, for each member."""
+    def parameters(self, name: str, at: np.ndarray | slice = slice(None)) -> tuple[Site, list[np.ndarray]]:
+        """A site, and the parameters of its distribution, for each member, or for those at some places."""
         site = next(site for site in self.recording.sites if site.name == name)
         inputs = site.inputs if self.run is None else tree_leaves(site.distribution)
-        return site, [self.over_members(x) for x in inputs]
+        return site, [self.over_members(x)[at] for x in inputs]
 
     def __repr__(self) -> str:
         return f"Executions({self.path!r}, members={len(self.members)})"

@@ -48,14 +48,15 @@ class ImportanceSampling(WeightedSampler):
         check(self, guide=GUIDE.or_none(), batch=whole(1))
 
     def sample(self, session: Session) -> None:
-        runner = session.runner
         guide = None if self.guide is None else _runner_of(self.guide, session)
-        session.collect(self.batch, lambda n: guided(runner, guide, n) if guide else _from_prior(runner, n))
 
+        def draw(n: int) -> tuple[Traces, np.ndarray]:
+            if guide is not None:
+                return guided(session.runner, guide, n)
+            traces = session.runner.execute(n)
+            return traces, traces.valid_log_likelihood
 
-def _from_prior(runner: Runner, n: int) -> tuple[Traces, np.ndarray]:
-    traces = runner.execute(n)
-    return traces, traces.valid_log_likelihood
+        session.collect(self.batch, draw)
 
 
 def _runner_of(guide: Callable[..., Any], session: Session) -> Runner:

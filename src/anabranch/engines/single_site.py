@@ -165,8 +165,7 @@ def _log_jacobians(state: Traces, new: Traces, proposal: SiteProposal, arrivals:
             if key not in new.present or not (moved & new.present[key][members]).any():
                 continue
             at = np.flatnonzero(moved & new.present[key][members])
-            site, parameters = executions.parameters(key[0])
-            theirs = [parameter[at] for parameter in parameters]
+            site, theirs = executions.parameters(key[0], at)
             rows = members[at]
             before, after = state.values[key][rows], new.values[key][rows]
             arrived = np.isclose(after, site_transforms.moved(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
@@ -194,8 +193,8 @@ def _cannot_be_undone(
         for key, asked in redrawn.items():
             at = np.flatnonzero(asked[members])
             if len(at):
-                site, parameters = executions.parameters(key[0])
+                site, parameters = executions.parameters(key[0], at)
                 values = new.values[key][members[at]]
                 values = values.astype(np.int64) if site.discrete else values
-                out[members[at]] |= site_transforms.can_have(site, [parameter[at] for parameter in parameters], values)
+                out[members[at]] |= site_transforms.can_have(site, parameters, values)
     return out
