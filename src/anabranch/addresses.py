@@ -24,7 +24,7 @@ from numpyro.primitives import Messenger
 
 from anabranch.errors import UnnamedSite
 
-__all__ = ["derive", "execution", "is_running", "line_of"]
+__all__ = ["derive", "execution", "instruction_at", "is_running", "line_of"]
 
 _CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
 # The fused instructions of Python 3.13 carry two names: that of the store comes first.
@@ -85,7 +85,17 @@ def derive(kind: str, frame: FrameType) -> str:
 
 def line_of(frame: FrameType) -> str:
     """`model.py:12`."""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{_basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+_basename = functools.lru_cache(maxsize=1024)(os.path.basename)
+
+
+def instruction_at(code: CodeType, offset: int) -> tuple[list[dis.Instruction], int | None]:
+    """The instructions of some code, and the number of the one at this offset."""
+    instructions = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    # While a call is under way, the offset may be that of the inline cache that follows the instruction.
+    return instructions, max((i for i, step in enumerate(instructions) if step.offset <= offset), default=None)
 
 
 def _label(kind: str, frame: FrameType, current: _Execution) -> str:
@@ -104,9 +114,8 @@ def _label(kind: str, frame: FrameType, current: _Execution) -> str:
 @functools.lru_cache(maxsize=4096)
 def _place(code: CodeType, last: int) -> tuple[str | None, int, int]:
     """The variable that the result of a call is assigned to, or None, and the line and column of the call."""
-    instructions = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    # While a call is under way, `f_lasti` may point at the inline cache that follows the instruction.
-    here = max((i for i, step in enumerate(instructions) if step.offset <= last), default=0)
+    instructions, found = instruction_at(code, last)
+    here = found or 0
     place = _position(instructions[here], code)
     name = _stored_name(instructions, here)
     if name is None:

@@ -1,18 +1,30 @@
 """The errors that Anabranch raises, all subclasses of `AnabranchError`; each names the site and the line."""
 
+from typing import Any, NamedTuple
+
+
+class Place(NamedTuple):
+    """A statement of a program: its address, and its line, as "file:line"."""
+
+    name: str
+    where: str
+
 
 class AnabranchError(Exception):
     """Base of all errors of the library.
 
     what:   the failure, as a clause without its final period
+    at:     the statement, anything with a `name` and a line (`where`); or these two alone:
     site:   the address of the site
     where:  the line of the program, as "file:line"
     remedy: what the user can do, as a full sentence
     """
 
     def __init__(
-        self, what: str, *, site: str | None = None, where: str | None = None, remedy: str | None = None
+        self, what: str, *, at: Any = None, site: str | None = None, where: str | None = None, remedy: str | None = None
     ) -> None:
+        if at is not None:
+            site, where = at.name, at.where
         # Exceptions are pickled as the class, `args` and `__dict__`: the keyword attributes come from `__dict__`.
         super().__init__(what)
         self.what, self.site, self.where, self.remedy = what, site, where, remedy

@@ -11,8 +11,7 @@ from anabranch.combine import Posterior
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
 from anabranch.limits import TOLERANCE, Limits, interruptible
-from anabranch.progress import Progress
-from anabranch.report.progress import make_progress
+from anabranch.progress import Progress, make_progress
 
 __all__ = ["Engine", "infer"]
 

@@ -3,6 +3,10 @@
 Work that takes long calls `checkpoint` inside its loops: it raises `LimitReached` once the time of the run is over or
 the run was interrupted. Which run that is comes from the context (`enforced`), so that loops deep inside need no
 argument for it, and two runs in two threads do not see each other.
+
+Work that cannot be interrupted, or is lost if it is, goes on in pieces (`Pace`). Where the time is limited, the first
+piece is small, and each of the next as large as the last one shows to be quick enough. Where it is not, a piece is as
+large as it may be: nothing depends on the clock then, and the same seed gives the same answer.
 """
 
 from __future__ import annotations
@@ -21,14 +25,20 @@ import numpy as np
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
 __all__ = [
-    "INTERRUPTED", "TOLERANCE", "LimitReached", "Limits", "checkpoint", "current", "enforced", "holding",
-    "interruptible", "time_limit",
+    "INTERRUPTED", "LONGEST_PIECE", "TOLERANCE", "LimitReached", "Limits", "Pace", "checkpoint", "current", "enforced",
+    "holding", "interruptible", "time_limit",
 ]  # fmt: skip
 
 TOLERANCE = 0.005
 """The error of log Z and of the path weights at which a run stops by default."""
 INTERRUPTED = "The run was interrupted; the estimates so far are kept."
 """Why an interrupted run stopped."""
+LONGEST_PIECE = 0.25
+"""Seconds that a piece of work should take at most; more overrun the time limit by more."""
+_TIME_SHARE = 0.05
+"""The same as a share of the time limit."""
+_GROWTH = 4
+"""How many times as large as the last a piece may be; more adapt sooner, and overrun by more."""
 
 
 class LimitReached(BaseException):
@@ -142,9 +152,9 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def holding(lock: threading.Lock | threading.RLock, poll: float = 0.1) -> Iterator[None]:
-    """Within this the lock is held; waiting for it, the limits are checked whenever `poll` seconds have passed."""
-    while not lock.acquire(timeout=poll):
+def holding(lock: threading.Lock | threading.RLock) -> Iterator[None]:
+    """Within this the lock is held; waiting for it, the limits are checked ten times a second."""
+    while not lock.acquire(timeout=0.1):
         checkpoint()
     try:
         yield
@@ -156,3 +166,27 @@ def time_limit() -> Limits | None:
     """The limits in this context if they limit the time: only then may anything depend on the clock."""
     limits = _enforced.get()
     return limits if limits is not None and limits.seconds is not None else None
+
+
+@dataclass
+class Pace:
+    """The size of the next piece of some work; under a time limit, the first piece has the size that is given."""
+
+    next_size: int = 1
+
+    def size(self, most: int) -> int:
+        """The size of the next piece, of so much that is to do: at least one."""
+        return most if time_limit() is None else max(min(most, self.next_size), 1)
+
+    @contextmanager
+    def measured(self, size: int) -> Iterator[None]:
+        """Within this, a piece of that size is done; an exception leaves the next size as it was."""
+        limits = time_limit()
+        if limits is None or limits.seconds is None:
+            yield
+            return
+        started = limits.elapsed
+        yield
+        each = max(limits.elapsed - started, 1e-9) / size
+        longest = min(LONGEST_PIECE, _TIME_SHARE * limits.seconds)
+        self.next_size = max(min(int(longest / each), _GROWTH * size), 1)

@@ -24,6 +24,10 @@ from anabranch.limits import LimitReached, Limits, enforced
 
 __all__ = ["Workers", "one_blas_thread"]
 
+_POLL = 0.1
+"""Seconds between two checks of the limits; fewer end a run sooner after its time, and cost more."""
+_GRACE, _GRACE_INTERRUPTED = 0.5, 2.5
+"""Seconds for which work goes on after the time of the run, and after an interrupt; more keep more of it."""
 _left_behind: list[threading.Thread] = []
 
 Task = TypeVar("Task")
@@ -52,21 +56,10 @@ class _Job:
 
 
 class Workers:
-    """A number of threads that share the limits of one run.
+    """A number of threads that share the limits of one run."""
 
-    Args:
-        number: the number of threads.
-        limits: of the run.
-        poll: seconds between two checks of the limits; fewer end a run sooner after its time, and cost more.
-        grace: seconds for which work goes on after the time of the run; more keep more of it, and end later.
-        grace_interrupted: the same after an interrupt.
-    """
-
-    def __init__(
-        self, number: int, limits: Limits, poll: float = 0.1, grace: float = 0.5, grace_interrupted: float = 2.5
-    ) -> None:
+    def __init__(self, number: int, limits: Limits) -> None:
         self.number, self.limits = number, limits
-        self.poll, self.grace, self.grace_interrupted = poll, grace, grace_interrupted
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -81,7 +74,7 @@ class Workers:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join(self.poll)  # what they hold goes with them
+            thread.join(_POLL)  # what they hold goes with them
         _left_behind.extend(thread for thread in self._threads if thread.is_alive())
 
     def _work(self) -> None:
@@ -99,10 +92,10 @@ class Workers:
             self._jobs.put(job)
         try:
             while not all(job.done.is_set() for job in jobs) and self._is_worth_waiting(jobs):
-                _wait_for(jobs, self.poll)
+                _wait_for(jobs, _POLL)
         except KeyboardInterrupt:
             self.limits.cancelled.set()
-            _wait_for(jobs, self.grace_interrupted)
+            _wait_for(jobs, _GRACE_INTERRUPTED)
         for job in jobs:
             if job.done.is_set() and job.error is not None:
                 raise job.error
@@ -111,7 +104,7 @@ class Workers:
     def _is_worth_waiting(self, jobs: Sequence[_Job]) -> bool:
         """Whether the time is not over, or a thread compiles, which ends by itself."""
         limits = self.limits
-        if limits.seconds is None or limits.elapsed < limits.seconds + self.grace:
+        if limits.seconds is None or limits.elapsed < limits.seconds + _GRACE:
             return True
         return any(is_compiling(job.thread) for job in jobs if not job.done.is_set())
 

@@ -17,7 +17,7 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.engines import ImportanceSampling
 from anabranch.engines.collection import BLOCKS, Collection
 from anabranch.limits import Limits
-from anabranch.report.progress import make_progress
+from anabranch.progress import make_progress
 from calibration import check_calibrated
 
 Y = 1.0

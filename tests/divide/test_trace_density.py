@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import anabranch as ab
-from anabranch.divide import trace_density
+from anabranch.divide.executions import _STEPS, Scorer
 from exact import named
 
 NAMES = ["coin", "figure_two", "barrier", "survival", "hmm_variables", "change_point", "categories", "wide_regression"]
@@ -19,9 +19,9 @@ def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) ->
         if executions.path is None:
             continue
         host, values = executions.scores(), executions.values()
-        scorer = executions.recording.once(trace_density.Scorer)
+        scorer = executions.recording.once(Scorer)
         with monkeypatch.context() as context:
-            context.setattr(trace_density, "_STEPS", 0)
+            context.setattr("anabranch.divide.executions._STEPS", 0)
             log_probs, log_likelihood = scorer(values, len(executions.members))
         assert ("_compiled" in vars(scorer)) == bool(executions.recording.free)
         assert log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)
@@ -38,9 +38,9 @@ def test_it_is_compiled_after_so_many_steps() -> None:
     case = named("figure_two")
     division = ab.find_paths(case.program, *case.args, executions=50)
     [one, *_] = division.explore(10, seed=1)
-    scorer = trace_density.Scorer(one.recording)
-    while not scorer.steps > trace_density._STEPS:
+    scorer = Scorer(one.recording)
+    while not scorer.steps > _STEPS:
         assert "_compiled" not in vars(scorer)
         scorer(one.values(), len(one.members))
     assert "_compiled" in vars(scorer)
-    assert scorer.steps < trace_density._STEPS + len(scorer._evaluator.steps) + 1
+    assert scorer.steps < _STEPS + len(scorer._evaluator.steps) + 1

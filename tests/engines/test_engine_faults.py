@@ -514,3 +514,37 @@ def test_the_guide_of_a_run_draws_otherwise_than_the_program_of_the_next() -> No
     this = ab.infer(program, engine=engine, seed=3, budget=100)
     following = ab.infer(program, engine=engines.ImportanceSampling(), seed=4, budget=100)
     assert not np.isin(this.solutions[0].points, following.solutions[0].points).any()
+
+
+def sum_of_two(y: float) -> None:
+    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)) + ab.sample("u", dist.Normal(0.0, 1.0)), 1.0), y)
+
+
+def guide_with_steps(y: float) -> None:
+    """Its branches give 41 decision sequences with the same sites, and are run as selects after some of them."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    shift = 0.0
+    for i in range(40):
+        shift = shift + (0.01 if x < (i - 20) / 10 else 0.0)
+    ab.sample("u", dist.Normal(shift, 1.0))
+
+
+def test_a_guide_that_takes_another_form_during_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draws are those of a guide that took it before."""
+    engine = engines.ImportanceSampling(guide_with_steps)
+    before = ab.infer(sum_of_two, 0.3, engine=engine, budget=2_000)
+    monkeypatch.setattr(engines.ImportanceSampling, "executions", 1)
+    during = ab.infer(sum_of_two, 0.3, engine=engine, budget=2_000)
+    assert during.log_evidence == before.log_evidence
+    assert abs(during.log_evidence - norm(0.0, math.sqrt(3)).logpdf(0.3)) < 4 * during.log_evidence_sd < 0.2
+
+
+def test_a_fitted_guide_with_too_many_branches_is_refused() -> None:
+    """It is run by the interpreter after some of them, during the run."""
+
+    def guide(y: float) -> None:
+        x = ab.sample("x", dist.Normal(numpyro.param("mean", 0.0), 1.0))
+        ab.sample("u", dist.Normal(sum(0.01 for i in range(200) if x < (i - 100) / 40), 1.0))
+
+    with pytest.raises(errors.EngineCannotRun, match="the guide is run by the interpreter"):
+        ab.infer(sum_of_two, 0.3, engine=engines.SVI(guide), budget=4_000)

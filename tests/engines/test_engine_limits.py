@@ -23,8 +23,7 @@ from anabranch.engines.path_loop import PathLoop
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
 from anabranch.engines.walk import Walk
-from anabranch.limits import LimitReached, Limits, enforced
-from anabranch.pace import Pace
+from anabranch.limits import LimitReached, Limits, Pace, enforced
 from helpers import use_false_clock
 
 SECONDS = 1.0

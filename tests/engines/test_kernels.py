@@ -159,9 +159,8 @@ def test_a_step_that_is_rounded_out_of_the_support_is_refused() -> None:
     runner, key = Runner(ab.find_paths(program), 0), ("x", ())
     state = runner.execute(4, Constraints({key: np.array([1e-300, 0.5, 0.5, 2.0])}))
     steps = np.array([-100.0, -1.0, 0.1, 0.5])
-    proposal = single_site.SiteProposal(
-        [key], np.zeros(4, int), np.zeros(4, bool), dict(state.values), dict(state.present), {key: steps}
-    )
+    given = Constraints(dict(state.values), dict(state.present), {key: steps}, redraw_outside=True)
+    proposal = single_site.SiteProposal([key], np.zeros(4, int), np.zeros(4, bool), given)
     executions = runner.send(4, proposal.given)
     new = runner.traces(executions, 4)
     log_alpha = single_site.log_acceptance(runner, state, new, proposal, executions)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anabranch.engines import SMC
-from anabranch.engines.resampling import SCHEMES, effective_sizes, resampled
+from anabranch.engines.particle_filter import SCHEMES, effective_sizes, resampled
 
 WEIGHTS = np.array([0.05, 0.4, 0.0, 0.25, 0.3])
 

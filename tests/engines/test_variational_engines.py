@@ -29,7 +29,7 @@ from anabranch.engines.sampler import Session
 from anabranch.engines.svi import SVI
 from anabranch.engines.variational import Adam, bounded, centred
 from anabranch.limits import Limits
-from anabranch.report.progress import make_progress
+from anabranch.progress import make_progress
 from exact import named
 from helpers import use_false_clock
 

@@ -12,8 +12,7 @@ import solved
 from anabranch import errors, report
 from anabranch.combine import Posterior, Solution
 from anabranch.combine.evidence import Evidence
-from anabranch.progress import Progress, Status
-from anabranch.report.progress import Live, make_progress
+from anabranch.progress import Live, Progress, Status, make_progress
 from anabranch.report.table import with_error
 
 

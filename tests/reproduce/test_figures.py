@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from anabranch.reproduce import figures, page, table
 from anabranch.reproduce.figures import FIGURES
 from anabranch.reproduce.figures.labels import METHODS, probability_text
-from anabranch.reproduce.sections import SECTIONS
+from anabranch.reproduce.page import SECTIONS
 from anabranch.reproduce.truth import all_truths
 
 BUDGET = 1_000_000

@@ -18,12 +18,12 @@ One decision sequence
     `as_input` is the node of a recorded value (a `PathTracer`) or a constant; `with_batch_axis` gives a constant the
     axis of a batch. `inside` is the context in which JAX computes constants although a program is being recorded.
 Densities
-    `Terms` are the summands of the log density of a recording, one `Term` for each site and observation. An
-    `Evaluator` computes some of them, by JAX with the sums in `ByJax`. `Density` is the log density of a recording as a
-    function of a point, `log_density_function` that of a path as a function for JAX. `Jitted` is a function that JAX
-    compiles, with compilations counted and limits kept, `in_blocks` calls it for any number of points, and
-    `is_compiling` says whether a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many
-    executions NumPy evaluates at a time.
+    `Terms` are the summands of the log density of a recording, one for each site and observation. An `Evaluator`
+    computes some of them, by NumPy or by JAX. `Density` is the log density of a recording as a function of a point,
+    `log_density_function` that of a path as a function for JAX. `Jitted` is a function that JAX compiles, with
+    compilations counted and limits kept, `in_blocks` calls it for any number of points, and `is_compiling` says whether
+    a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at
+    a time.
 Sites and their distributions
     `site_transforms` has functions of a site with given parameters: its unconstrained coordinates, their Jacobian,
     its possible values. `values_of` lists the values of a discrete site, `why_not_drawn` says why the density of a
@@ -40,14 +40,14 @@ Seeds
 
 from anabranch.divide import site_transforms
 from anabranch.divide.batch import Batch, Constraints, stable_hash
-from anabranch.divide.compiled import in_blocks, log_density_function
+from anabranch.divide.compiled import log_density_function
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
-from anabranch.divide.dispatch import Jitted, is_compiling
+from anabranch.divide.dispatch import Jitted, in_blocks, is_compiling
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
-from anabranch.divide.executions import Executions
+from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -69,14 +69,13 @@ from anabranch.divide.support import (
     values_of,
     why_not_drawn,
 )
-from anabranch.divide.terms import ByJax, Evaluator, Term, Terms
-from anabranch.divide.trace_density import AT_ONCE
+from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "ByJax", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
+    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
     "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program", "Proposals",
-    "Recording", "Restarted", "Site", "SiteInfo", "Step", "Term", "Terms", "Tree", "alias", "as_input", "base_support",
+    "Recording", "Restarted", "Site", "SiteInfo", "Step", "Terms", "Tree", "alias", "as_input", "base_support",
     "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "guarded", "hours_warning",
     "in_blocks", "independent_sites", "inside", "is_compiling", "is_prior_alone", "known_points",
     "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash",

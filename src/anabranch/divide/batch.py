@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
 
-from anabranch.divide.graph import Node, applied, with_batch_axis
+from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import inside
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.samplers import draw
 from anabranch.divide.site_transforms import can_have, moved
-from anabranch.limits import checkpoint
 
 __all__ = ["Batch", "ConstraintKey", "Constraints", "SiteProposal", "stable_hash"]
 
@@ -73,23 +72,22 @@ class Batch:
 
     def take(self, index: np.ndarray, key: int, settled: Mapping[Node, np.ndarray] | None = None) -> Batch:
         """The members at `index`, after another decision; `settled` are values that all of them share."""
-        if len(index) == len(self):
-            env = dict(self.env)  # all go the same way: the arrays need no copy, of which a long loop makes many
-        else:
-            env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+        # Where all go the same way, the arrays need no copy, of which a long loop makes many.
+        env = dict(self.env) if len(index) == len(self) else self._values_at(index)
         env.update({node: value[None] for node, value in (settled or {}).items()})
         return Batch(self.seed, self.constraints, self.members[index], key, self.stream, env)
 
+    def _values_at(self, index: np.ndarray) -> dict[Node, np.ndarray]:
+        return {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
+
     def copies(self, index: np.ndarray, members: np.ndarray, stream: int) -> Batch:
         """Copies of the members at `index`, with other numbers and draws of their own."""
-        env = {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
-        return Batch(self.seed, self.constraints, members, self.key, stream, env)
+        return Batch(self.seed, self.constraints, members, self.key, stream, self._values_at(index))
 
     def values(self, recording: Recording, node: Node) -> np.ndarray:
         """The value of a node for each member (or once, where all share it)."""
         if node not in self.env:
-            for step in recording.trace.graph.schedule([node], self.env, recording.drawn_from):
-                self._take_step(step)
+            evaluate(recording.trace.graph.schedule([node], self.env, recording.drawn_from), self.env, self.draw)
         return self.env[node]
 
     def site_values(self, recording: Recording) -> dict[str, np.ndarray]:
@@ -100,17 +98,13 @@ class Batch:
             out[site.name] = np.broadcast_to(value, (len(self), *site.shape))
         return out
 
-    def _take_step(self, step: Any) -> None:
-        checkpoint()
-        inputs = [self.env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
-        if isinstance(step, Site):
-            self.env[step.outputs[0]] = self.draw(step, inputs)
-        else:
-            self.env.update(zip(step.outputs, applied(step, inputs), strict=True))
-
     def draw(self, site: Site, parameters: list[np.ndarray]) -> np.ndarray:
         """The value of a site for each member: given, or drawn from the prior."""
-        value, keep = self._proposed(site, parameters)
+        proposal = self.constraints.proposals.get((site.name, site.shape))
+        if proposal is not None:
+            value, keep = proposal(site, parameters, self.members)
+        else:
+            value, keep = self._constrained_value(site), np.ones(len(self), bool)
         if value is None:
             return draw_site(site, parameters, self.generator(site.name), len(self))
         value = self._after_step(site, parameters, value)
@@ -123,13 +117,6 @@ class Batch:
             return value
         drawn = draw_site(site, parameters, self.generator(site.name), len(self))
         return np.where(keep.reshape(-1, *[1] * len(site.shape)), value, drawn)
-
-    def _proposed(self, site: Site, parameters: list[np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
-        """The value that is given or proposed to a site, for each member, and which members have one."""
-        proposal = self.constraints.proposals.get((site.name, site.shape))
-        if proposal is not None:
-            return proposal(site, parameters, self.members)
-        return self._constrained_value(site), np.ones(len(self), bool)
 
     def _constrained_value(self, site: Site) -> np.ndarray | None:
         """The value that a constraint gives a site, for each member, if it has the shape and kind of the site."""

@@ -18,16 +18,15 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide.density import Density
-from anabranch.divide.dispatch import Jitted
+from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
 from anabranch.divide.recording import Recording
-from anabranch.limits import checkpoint
 
 if TYPE_CHECKING:
     from anabranch.divide.path import Path
 
-__all__ = ["Compiled", "in_blocks", "log_density_function"]
+__all__ = ["Compiled", "log_density_function"]
 
 MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
@@ -121,19 +120,6 @@ class Compiled:
         return Jitted(jax.vmap(at_point, in_axes=(0, None)))
 
 
-def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
-    """The results of a compiled function for any number of points, in blocks of this size."""
-    n, blocks = len(points), []
-    size = function.rows_for(size)
-    for start in range(0, max(n, 1), size):
-        checkpoint()
-        block = points[start : start + size]
-        if len(block) < size:
-            block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
-        blocks.append(function.over_rows(block, *args))
-    return [np.concatenate(column)[:n] for column in zip(*blocks, strict=True)]
-
-
 def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     """The values of the part whose guards hold; the last of each part says whether they do.
 
@@ -141,13 +127,12 @@ def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     """
     *values, inside = parts[0]
     for *others, holds in parts[1:]:
-        values = [numpy.where(_column(holds, a), b, a) for a, b in zip(values, others, strict=True)]
+        values = [
+            numpy.where(holds.reshape(holds.shape + (1,) * (a.ndim - holds.ndim)), b, a)
+            for a, b in zip(values, others, strict=True)
+        ]
         inside = inside | holds
     return (*values, inside)
-
-
-def _column(holds: Any, like: Any) -> Any:
-    return holds.reshape(holds.shape + (1,) * (like.ndim - holds.ndim))
 
 
 def numbers_per_point(densities: Sequence[Density]) -> int:
@@ -176,11 +161,11 @@ def log_density_function(path: Path) -> Callable[[jax.Array], jax.Array]:
     would not be finite, and outside the path. To be called in double precision, as under `jax.enable_x64`. It stands
     for the decision sequences that the path has now; one that is found later needs another call.
     """
-    backend = path._backend
+    backend, last = path._backend, path.last_decision
     if not isinstance(backend, Compiled):
         raise errors.NoGradient(
             f"the path ({path.description}) is run by the interpreter, which JAX cannot compile",
-            where=path.last_question,
+            where="?" if last is None else last.where,
             remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
         )
     densities = backend.densities

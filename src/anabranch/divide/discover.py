@@ -125,7 +125,7 @@ def _fixed(path: Path) -> list[Site]:
 def _deciding(path: Path) -> list[list[Site]]:
     """The fixed sites, and the variables that guards depend on: all of them if the interpreter runs the path."""
     guarding = set(range(len(path.sites))) if path.interpreted else set().union(*map(_guarding, path.recordings))
-    variables = [site for site in path.recording.sites if site.fixed is None and site.index in guarding]
+    variables = [site for site in path.recording.free if site.index in guarding]
     return [group for group in (_fixed(path), variables) if group]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.limits import checkpoint, holding, time_limit
 
-__all__ = ["Jitted", "is_compiling", "one_call"]
+__all__ = ["Jitted", "in_blocks", "is_compiling", "one_call"]
 
 _RUNNING = threading.RLock()
 _compiling: set[int] = set()  # threads, by number
@@ -86,24 +86,6 @@ class Jitted:
         with jax.enable_x64(True), jax.disable_jit(False), jax.ensure_compile_time_eval(), one_call():
             return jax.device_get(compiled(*map(np.asarray, arrays)))
 
-    def over_rows(self, block: np.ndarray, *arrays: Any) -> Any:
-        """The same, and the time for one row is measured where the run has a time limit."""
-        limits = time_limit()
-        if limits is None:
-            return self(block, *arrays)
-        self.compiled_for(block, *arrays)
-        began = limits.elapsed
-        result = self(block, *arrays)
-        self.seconds = (limits.elapsed - began) / len(block)
-        return result
-
-    def rows_for(self, max_rows: int) -> int:
-        """The rows of a block: `max_rows`, or fewer where the run has a time limit and a call would take too long."""
-        if time_limit() is not None:
-            while max_rows > 1 and max_rows * self.seconds > _MAX_SECONDS_PER_CALL:
-                max_rows = max(max_rows // _BLOCK_DIVISOR, 1)
-        return max_rows
-
     @property
     def compilations(self) -> int:
         """How often the function was compiled."""
@@ -119,3 +101,26 @@ class Jitted:
                     _check_time_to_compile(len(traced.jaxpr.eqns))
                     self._compiled[key] = traced.lower().compile()
             return self._compiled[key]
+
+
+def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
+    """The results of a compiled function for any number of points, in blocks of this size.
+
+    Where the run has a time limit, the time for one row is measured, and blocks are smaller if a call takes too long.
+    """
+    n, blocks, limits = len(points), [], time_limit()
+    while limits is not None and size > 1 and size * function.seconds > _MAX_SECONDS_PER_CALL:
+        size = max(size // _BLOCK_DIVISOR, 1)
+    for start in range(0, max(n, 1), size):
+        checkpoint()
+        block = points[start : start + size]
+        if len(block) < size:
+            block = np.concatenate([block, np.zeros((size - len(block), points.shape[1]))])
+        if limits is None:
+            blocks.append(function(block, *args))
+            continue
+        function.compiled_for(block, *args)  # before the call is timed
+        began = limits.elapsed
+        blocks.append(function(block, *args))
+        function.seconds = (limits.elapsed - began) / size
+    return [np.concatenate(column)[:n] for column in zip(*blocks, strict=True)]

@@ -10,6 +10,7 @@ from numpyro.distributions import biject_to, constraints
 from anabranch import errors
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTracer, as_input, is_key
+from anabranch.errors import Place
 from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, log_prob_of, mask_of
 
 __all__ = [
@@ -22,13 +23,12 @@ _WRAPPERS = dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independe
 """What changes the shape or the mask of a distribution, and not what its numbers are."""
 
 
-def check_mask(name: str, value: Any, place: str, what: str) -> None:
+def check_mask(at: Place, value: Any, what: str) -> None:
     """Refuse a masked array of NumPy with masked entries."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise errors.MaskedData(
             f"{what} are a masked array of NumPy, whose mask JAX does not see",
-            site=name,
-            where=place,
+            at=at,
             remedy="Observe y.compressed(), or leave the masked entries out of the density with "
             "distribution.mask(~y.mask) and y.data, or make them latent with numpyro.sample(..., obs=y.data, "
             "obs_mask=~y.mask)",
@@ -59,7 +59,7 @@ def private_copy(distribution: Any) -> Any:
     return copied
 
 
-def check_parameters(distribution: Any, name: str, place: str, validate: bool = True) -> None:
+def check_parameters(distribution: Any, at: Place, validate: bool = True) -> None:
     """Refuse parameters outside their domain, as far as they are constants: NumPyro's own check skips arrays of jax."""
     held = vars(distribution)
     validate = validate and held.get(VALIDATE_ARGS) is not False
@@ -67,22 +67,22 @@ def check_parameters(distribution: Any, name: str, place: str, validate: bool = 
         value = _constant(held.get(parameter))
         if value is None:
             continue
-        check_mask(name, value, place, f"the values of {parameter}")
+        check_mask(at, value, f"the values of {parameter}")
         if not validate or constraints.is_dependent(constraint):
             continue
         valid = np.asarray(as_input(constraint(value)))
         if not valid.all():
             shown = offender(value, valid) if valid.shape == value.shape else show_value(value)
-            _refuse(distribution, f"{parameter} = {shown} is not {_domain(constraint)}", name, place)
+            _refuse(distribution, f"{parameter} = {shown} is not {_domain(constraint)}", at)
     low, high = _constant(held.get("low")), _constant(held.get("high"))
     if validate and low is not None and high is not None:
         ordered = low <= high if distribution.support.is_discrete else low < high
         if not np.all(ordered):
-            _refuse(distribution, f"low = {show_value(low)} is not below high = {show_value(high)}", name, place)
+            _refuse(distribution, f"low = {show_value(low)} is not below high = {show_value(high)}", at)
     for part in held.values():
         for each in part if isinstance(part, list | tuple) else (part,):
             if isinstance(each, dist.Distribution):
-                check_parameters(each, name, place, validate)
+                check_parameters(each, at, validate)
 
 
 def _constant(value: Any) -> np.ndarray | None:
@@ -95,11 +95,10 @@ def _constant(value: Any) -> np.ndarray | None:
     return array if np.issubdtype(array.dtype, np.number) or array.dtype == bool else None
 
 
-def _refuse(distribution: Any, what: str, name: str, place: str) -> None:
+def _refuse(distribution: Any, what: str, at: Place) -> None:
     raise errors.InvalidParameter(
         f"{type(distribution).__name__} has an invalid parameter: {what}",
-        site=name,
-        where=place,
+        at=at,
         remedy="Correct the parameter; where it is computed, look at what it is computed from",
     )
 
@@ -131,19 +130,18 @@ def offender(value: Any, held: np.ndarray) -> str:
 
 def support_holds(distribution: Any, value: Any, masked: bool = True) -> Any:
     """Whether a value is inside the support, elementwise; what is masked out is not asked, unless `masked` is False."""
-    if isinstance(distribution, dist.MaskedDistribution):
-        holds = support_holds(distribution.base_dist, value, masked)
-        return jnp.logical_or(holds, jnp.logical_not(mask_of(distribution))) if masked else holds
-    if isinstance(distribution, dist.ExpandedDistribution):
-        return support_holds(distribution.base_dist, value, masked)
+    if not isinstance(distribution, _WRAPPERS):
+        return True if distribution.support is None else distribution.support(value)
+    holds = support_holds(distribution.base_dist, value, masked)
+    if masked and isinstance(distribution, dist.MaskedDistribution):
+        return jnp.logical_or(holds, jnp.logical_not(mask_of(distribution)))
     if isinstance(distribution, dist.Independent):
-        holds = support_holds(distribution.base_dist, value, masked)
         return jnp.all(holds, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
-    return True if distribution.support is None else distribution.support(value)
+    return holds
 
 
 def elementwise_log_prob(
-    distribution: Any, value: Any, scale: Any, check_support: bool, name: str, place: str, masked: bool = True
+    distribution: Any, value: Any, scale: Any, check_support: bool, at: Any, masked: bool = True
 ) -> Any:
     """log f of each independent part of the value; where the value is known to be outside the support, a scalar.
 
@@ -161,8 +159,7 @@ def elementwise_log_prob(
     except NotImplementedError as error:
         raise errors.NoDensity(
             f"{type(distribution).__name__} has no log_prob",
-            site=name,
-            where=place,
+            at=at,
             remedy="Give the distribution a log_prob method, or use one that has a density",
         ) from error
     if check_support:
@@ -227,13 +224,9 @@ def support_text(support: Any) -> str:
     base = base_support(support)
     name = type(base).__name__.strip("_")
     words = "".join("_" + c.lower() if c.isupper() else c for c in name).strip("_")
-    bounds = [getattr(base, b) for b in ("lower_bound", "upper_bound") if hasattr(base, b)]
-    return f"{words}({', '.join(map(_bound_text, bounds))})" if bounds else words
-
-
-def _bound_text(bound: Any) -> str:
-    bound = as_input(bound)
-    return "random" if isinstance(bound, Node) else show_value(np.asarray(bound))
+    bounds = [as_input(getattr(base, b)) for b in ("lower_bound", "upper_bound") if hasattr(base, b)]
+    texts = ["random" if isinstance(bound, Node) else show_value(np.asarray(bound)) for bound in bounds]
+    return f"{words}({', '.join(texts)})" if texts else words
 
 
 def show_value(value: np.ndarray) -> str:

@@ -23,7 +23,7 @@ from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
 from anabranch.divide.show import Leaf, draw_tree
-from anabranch.divide.source_location import user_frame, where
+from anabranch.divide.source_location import user_location
 from anabranch.divide.tree import Tree
 from anabranch.limits import LimitReached
 
@@ -87,27 +87,23 @@ def divide(
     max_sites: int = 10_000,
 ) -> Division:
     """A division without any paths yet; the arguments are those of `find_paths`."""
-    _check_outside()
+    if addresses.is_running():
+        raise errors.UnsupportedStatement(
+            "infer and find_paths cannot be called inside a program that is being divided itself",
+            where=user_location(),
+            remedy="Make the statements of the inner program part of the outer one, or run the inner one before, and "
+            "give its answer to the outer one as an argument",
+        )
     if not callable(program):
         raise errors.OutsideProgram(
             f"program must be a function; got {type(program).__name__}",
-            where=where(user_frame()),
+            where=user_location(),
             remedy="Pass the function itself and its arguments, as in ab.infer(program, data): ab.infer(program(data)) "
             "runs it at once",
         )
     max_sites, choice = settings.whole(1)("max_sites", max_sites), settings.site_choice()("split", split)
     # Copies of the data: the user may go on to change it.
     return Division(Program(program, mapped(args, copied), mapped(kwargs, copied), choice, max_sites))
-
-
-def _check_outside() -> None:
-    if addresses.is_running():
-        raise errors.UnsupportedStatement(
-            "infer and find_paths cannot be called inside a program that is being divided itself",
-            where=where(user_frame()),
-            remedy="Make the statements of the inner program part of the outer one, or run the inner one before, and "
-            "give its answer to the outer one as an argument",
-        )
 
 
 class Division:

@@ -5,7 +5,7 @@ program, led through the same decisions, gives the same node the same number: va
 carried over to another that shares its beginning.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from anabranch.divide import numpy_backend
 from anabranch.divide.numpy_backend.primitives import COPY
-from anabranch.limits import Limits, checkpoint, time_limit
+from anabranch.limits import checkpoint, time_limit
 
-__all__ = ["Equation", "Graph", "Node", "Step", "alias", "applied", "evaluate", "with_batch_axis"]
+__all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate", "with_batch_axis"]
 
 # Where a run has a time limit, an equation is applied to so many executions at first, to measure how long one takes,
 # and then for so many seconds at a time. A busy machine may take ten times as long.
@@ -120,23 +120,25 @@ class Graph:
         return steps
 
 
-def evaluate(steps: Sequence[Any], env: dict[Node, np.ndarray]) -> None:
-    """Apply equations on the host. Every array has the batch as its first axis, of length one where it is constant."""
+def evaluate(
+    steps: Sequence[Any], env: dict[Node, np.ndarray], draw: Callable[[Any, list[Any]], np.ndarray] | None = None
+) -> None:
+    """Apply equations on the host, and draw sites. Every array has the batch as its first axis, of length one where it
+    is constant."""
     for step in steps:
         checkpoint()
         values = [env[x] if isinstance(x, Node) else with_batch_axis(x) for x in step.inputs]
-        env.update(zip(step.outputs, applied(step, values), strict=True))
+        if draw is None or isinstance(step, Equation):
+            env.update(zip(step.outputs, _applied(step, values), strict=True))
+        else:
+            env[step.outputs[0]] = draw(step, values)
 
 
-def applied(step: Equation, values: Sequence[Any]) -> list[Any]:
+def _applied(step: Equation, values: Sequence[Any]) -> list[Any]:
     """The outputs of an equation over a batch; computed in blocks of executions where the run has a time limit."""
     limits, n = time_limit(), max((len(value) for value in values), default=1)
     if limits is None:
         return numpy_backend.apply(step.primitive, step.params, values)
-    return _in_blocks(step, values, n, limits)
-
-
-def _in_blocks(step: Equation, values: Sequence[Any], n: int, limits: Limits) -> list[Any]:
     columns: list[list[Any]] = [[] for _ in step.outputs]
     start = 0
     while start < n:

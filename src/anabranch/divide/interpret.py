@@ -10,7 +10,7 @@ are functions of the form of a distribution (`forms.py`), traced once and evalua
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -80,11 +80,8 @@ class Interpreted:
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         """The program runs once for each point; the log densities of all the runs are computed together."""
-        together, parts, ready = Together(), [], self._placed_at_once(points)
-        for i, point in enumerate(points):
-            checkpoint()
-            jacobians: list[np.ndarray] = []
-            run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}, together, jacobians))
+        together, parts = Together(), []
+        for jacobians, run in self._runs(points, together):
             parts.append(None if run is None else (jacobians, *run.once(Terms).densities(together)))
         started = time.perf_counter()
         together.finish()
@@ -98,10 +95,8 @@ class Interpreted:
         self, points: np.ndarray, traced: Callable[[Recording], Any] | None = None, at_once: int | None = None
     ) -> list[NamedValues]:
         """What `Path.outcomes` says of each point."""
-        out, ready = [], self._placed_at_once(points)
-        for i, point in enumerate(points):
-            checkpoint()
-            run = self._run(self._at(point, {n: (f, v[i]) for n, (f, v) in ready.items()}))
+        out = []
+        for i, (_, run) in enumerate(self._runs(points)):
             if run is not None:
                 wanted = concrete((run.deterministics, run.result) if traced is None else ({}, traced(run)))
                 deterministics, result = tree_map(lambda x: x[None] if isinstance(x, np.ndarray) else x, wanted)
@@ -138,18 +133,33 @@ class Interpreted:
                 out[site.name] = form, function([coordinates, *parameters])
         return out
 
+    def _runs(
+        self, points: np.ndarray, together: Together | None = None
+    ) -> Iterator[tuple[list[np.ndarray], Recording | None]]:
+        """For each point the run, or None if it takes another path, and the log Jacobians on the way to its values.
+
+        Most of these have their values once `together` is finished.
+        """
+        ready = self._placed_at_once(points)
+        for i, point in enumerate(points):
+            checkpoint()
+            jacobians: list[np.ndarray] = []
+            here = {name: (form, values[i]) for name, (form, values) in ready.items()}
+            try:
+                run = interpret(self.program, self._at(point, here, together, jacobians))
+            except (_LeftPath, TooManySites):
+                yield jacobians, None
+            else:
+                yield jacobians, run if run.signature == self.recording.signature else None
+
     def _at(
         self,
         point: np.ndarray,
         ready: Mapping[str, tuple[Form, np.ndarray]],
-        together: Together | None = None,
-        log_jacobians: list[np.ndarray] | None = None,
+        together: Together | None,
+        jacobians: list[np.ndarray],
     ) -> Assign:
-        """Give each site its value at a point, one of those that are `ready` if it has the form for it.
-
-        The log Jacobians on the way are added to the list; most have their values once `together` is finished.
-        """
-        jacobians = [] if log_jacobians is None else log_jacobians
+        """Give each site its value at a point, one of those that are `ready` if it has the form for it."""
 
         def value(site: Site, _: list[np.ndarray]) -> np.ndarray:
             if site.name in self._fixed:
@@ -168,22 +178,17 @@ class Interpreted:
             if known is not None and form is not known.form:
                 placed = known.of(distributions.placed, coordinates)
             if placed is None or waiting is None:
-                placed, log_jacobian = _placed(site, coordinates)
-                jacobians.append(log_jacobian)
+                transform = biject_to(site.support)
+                traced = transform(jnp.asarray(coordinates))
+                log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, traced))
+                placed = np.asarray(as_input(traced))
+                jacobians.append(np.asarray(as_input(log_jacobian)).reshape(1))
             elif together is not None:
                 jacobians.append(np.zeros(1))
                 together.add(jacobians[-1], 0, *waiting)
             return placed
 
         return value
-
-    def _run(self, assign: Assign) -> Recording | None:
-        """The run with these values, or None if it takes another path."""
-        try:
-            run = interpret(self.program, assign)
-        except (_LeftPath, TooManySites):
-            return None
-        return run if run.signature == self.recording.signature else None
 
 
 class _LeftPath(BaseException):
@@ -197,14 +202,6 @@ def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tupl
     jacobians, log_priors, log_likelihoods = part
     jacobian = sum(float(log_jacobian[0]) for log_jacobian in jacobians)
     return sum(log_priors.tolist()) + jacobian, sum(log_likelihoods.tolist()), jacobian, True
-
-
-def _placed(site: Site, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The value of a site without a form at its coordinates, and the logarithm of the Jacobian, in an array."""
-    transform = biject_to(site.support)
-    value = transform(jnp.asarray(coordinates))
-    log_jacobian = jnp.sum(transform.log_abs_det_jacobian(coordinates, value))
-    return np.asarray(as_input(value)), np.asarray(as_input(log_jacobian)).reshape(1)
 
 
 def concrete(tree: Any) -> Any:

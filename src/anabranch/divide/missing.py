@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 
 from anabranch import errors
 from anabranch.divide.source_location import belongs_to_program
+from anabranch.errors import Place
 from anabranch.numpyro_internals import locals_of_obs_mask
 
 __all__ = ["Missing", "missing_values"]
@@ -42,9 +43,9 @@ class Missing:
         return values if self.distribution.shape() == self.shape else values[self.positions]
 
 
-def missing_values(msg: dict[str, Any], place: str) -> Missing | None:
+def missing_values(msg: dict[str, Any], at: Place) -> Missing | None:
     """The latent part of a statement with `obs_mask`, if the message of a latent site comes from one."""
-    if not msg["name"].endswith(_ENDINGS):
+    if not at.name.endswith(_ENDINGS):
         return None
     of_statement = locals_of_obs_mask(ends_at=belongs_to_program)
     if of_statement is None:
@@ -68,7 +69,7 @@ def missing_values(msg: dict[str, Any], place: str) -> Missing | None:
     positions = np.where(wanted, np.cumsum(wanted).reshape(batch_shape) - 1, 0)
     if wanted.all():
         return Missing(distribution, whole, positions)
-    part = _Part(batch_shape, np.flatnonzero(wanted), msg["name"], place)
+    part = _Part(batch_shape, np.flatnonzero(wanted), at)
     return Missing(part.of(distribution) if wanted.any() else None, whole, positions)
 
 
@@ -96,8 +97,7 @@ class _Part:
 
     batch_shape: tuple[int, ...]
     chosen: np.ndarray
-    name: str
-    place: str
+    at: Place
 
     def of(self, distribution: Any, events: tuple[int, ...] = ()) -> Any:
         """The distribution of these values; `events` are axes of its batch that belong to a value."""
@@ -117,8 +117,7 @@ class _Part:
             raise errors.UnsupportedStatement(
                 f"obs_mask leaves some values of {type(distribution).__name__} latent, and how to take them out of the "
                 "others is not known",
-                site=self.name,
-                where=self.place,
+                at=self.at,
                 remedy="Write two statements, one that observes the values that are there and one that samples the "
                 "others",
             )

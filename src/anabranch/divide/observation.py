@@ -15,6 +15,7 @@ from numpyro.distributions.distribution import Unit
 from anabranch import errors
 from anabranch.divide.distributions import check_mask, offender, support_holds, support_text, unwrapped
 from anabranch.divide.internals import PathTracer, as_input
+from anabranch.errors import Place
 
 __all__ = ["Observation", "as_array", "checked_observation"]
 
@@ -54,7 +55,7 @@ Held = tuple[np.ndarray, bool]
 
 
 def checked_observation(
-    name: str, distribution: Any, value: Any, place: str, scale: Any, held_by: Callable[[Any], Held | None]
+    at: Place, distribution: Any, value: Any, scale: Any, held_by: Callable[[Any], Held | None]
 ) -> Observation:
     """Check an observed value, an array, against its distribution, as far as it can be known now.
 
@@ -62,8 +63,8 @@ def checked_observation(
     `held_by` is asked first which parts of the value are inside the support.
     """
     if isinstance(distribution, Unit):
-        return Observation(name, distribution, value, place, scale, check_support=False)
-    _check_shape(name, distribution, value, place)
+        return Observation(at.name, distribution, value, at.where, scale, check_support=False)
+    _check_shape(at, distribution, value)
     known = held_by(value)
     if known is None:
         inside_support = support_holds(distribution, jnp.asarray(value))
@@ -72,24 +73,23 @@ def checked_observation(
     held, is_random = known
     if is_random:
         # The support is random: a value outside it has no density there, which is no mistake.
-        return Observation(name, distribution, value, place, scale, check_support=True)
+        return Observation(at.name, distribution, value, at.where, scale, check_support=True)
     fault = None
     if not held.all():
         fault = errors.ObservedOutsideSupport(
             f"the observed value {offender(value, held)} is outside the support "
             f"({support_text(distribution.support)}) of {type(distribution).__name__}",
-            site=name,
-            where=place,
+            at=at,
             remedy="Check the data (a NaN?) and the distribution; mask missing values with handlers.mask or .mask()",
         )
-    return Observation(name, distribution, value, place, scale, fault is not None, fault)
+    return Observation(at.name, distribution, value, at.where, scale, fault is not None, fault)
 
 
-def as_array(name: str, value: Any, place: str) -> Any:
+def as_array(at: Place, value: Any) -> Any:
     """Observed values as an array: numbers, lists, and whatever else NumPy makes an array of numbers of."""
     if isinstance(value, jax.Array):
         return value
-    check_mask(name, value, place, "the observed values")
+    check_mask(at, value, "the observed values")
     if isinstance(value, list | tuple) and any(isinstance(each, jax.Array) for each in tree_leaves(value)):
         return jnp.asarray(value)
     array = np.array(value)
@@ -99,14 +99,13 @@ def as_array(name: str, value: Any, place: str) -> Any:
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         raise errors.ObservedShape(
             f"the observed value is not an array of numbers; its dtype is {array.dtype}",
-            site=name,
-            where=place,
+            at=at,
             remedy="It must hold numbers: write categories as 0, 1, ..., and leave out or mask what is missing",
         )
     return array
 
 
-def _check_shape(name: str, distribution: Any, value: Any, place: str) -> None:
+def _check_shape(at: Place, distribution: Any, value: Any) -> None:
     shape, event = np.shape(value), distribution.event_shape
     fits = shape[len(shape) - len(event) :] == event
     if fits:
@@ -118,7 +117,6 @@ def _check_shape(name: str, distribution: Any, value: Any, place: str) -> None:
         raise errors.ObservedShape(
             f"the observed value has shape {shape}, but {type(distribution).__name__} has batch shape "
             f"{distribution.batch_shape} and event shape {event}",
-            site=name,
-            where=place,
+            at=at,
             remedy="Make the observed value's last axes the event and the others broadcast with the batch",
         )

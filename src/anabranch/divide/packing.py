@@ -7,7 +7,7 @@ of one pack are the outputs of another in the same order, as most are, no array 
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -62,8 +62,8 @@ def _identity(value: Any) -> Hashable:
 class Lanes:
     """The values of nodes while a plan is run under JAX: by themselves, or as a lane of a packed array."""
 
-    def __init__(self) -> None:
-        self.values: dict[Node, Any] = {}
+    def __init__(self, values: Mapping[Node, Any] | None = None) -> None:
+        self.values: dict[Node, Any] = dict(values or {})
         self.packed: dict[Node, tuple[Any, int]] = {}
 
     def __getitem__(self, x: Any) -> Any:

@@ -27,8 +27,6 @@ __all__ = ["Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
-Traced = Callable[[Recording], Any]
-"""Gives a pytree of values that a recording has traced."""
 _SELDOM, _JUDGED = 2e-4, 5_000
 """A warning is logged once more than this share of the points had no density, of at least so many points."""
 
@@ -158,11 +156,6 @@ class Path:
         return self.recording.decisions[-1] if self.recording.decisions else None
 
     @property
-    def last_question(self) -> str:
-        """Where the program asked the last question on the way here: `model.py:12`."""
-        return self.last_decision.where if self.last_decision is not None else "?"
-
-    @property
     def fault(self) -> errors.AnabranchError | None:
         """The error for an observation outside its support, if that makes the density zero on the whole path."""
         faults = [next((o.fault for o in each.observations if o.fault), None) for each in self._recordings]
@@ -282,7 +275,7 @@ class Path:
         """
         return self._backend.named(self._checked(points))
 
-    def traced_values(self, points: Any, traced: Traced, at_once: int) -> list[NamedValues]:
+    def traced_values(self, points: Any, traced: Callable[[Recording], Any], at_once: int) -> list[NamedValues]:
         """The sites at each point and, as the `result`, the traced values that `traced` gives for a recording.
 
         So many points are computed `at_once`, and there is one `NamedValues` for each part.

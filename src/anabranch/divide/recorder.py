@@ -29,9 +29,10 @@ from anabranch.divide.observation import Observation, as_array, checked_observat
 from anabranch.divide.recording import Decision, Program, Recording, Site, mapped
 from anabranch.divide.remedies import Departure, departure
 from anabranch.divide.run_errors import explained, unsupported
-from anabranch.divide.source_location import negated, question, source_line, user_frame, where
+from anabranch.divide.source_location import negated, question, source_line, user_frame, user_location, where
 from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
+from anabranch.errors import Place
 from anabranch.limits import checkpoint, holding
 from anabranch.numpyro_internals import caller_of_prng_key
 
@@ -57,7 +58,7 @@ class LeavesJax(BaseException):
 
 
 class TooManySites(BaseException):
-    """The run met more than `max_sites` sites; its arguments are name and place of the last. Not an
+    """The run met more than `max_sites` sites; its argument is the place of the last. Not an
     `Exception`: the program must not catch it."""
 
 
@@ -128,24 +129,23 @@ class Recorder(Messenger):
             raise
 
     def _sample(self, msg: dict[str, Any]) -> None:
-        name, place = msg["name"], where(user_frame())
-        missing = missing_values(msg, place) if msg["value"] is None else None
+        at = Place(msg["name"], user_location())
+        missing = missing_values(msg, at) if msg["value"] is None else None
         if missing is not None and missing.distribution is None:
-            self._claim(name, place)
+            self._claim(at)
             msg["value"] = jnp.zeros(missing.shape)
             return
         distribution = distributions.private_copy(msg["fn"] if missing is None else missing.distribution)
-        self._claim(name, place)
+        self._claim(at)
         known = forms.described(distribution)
         if not (self.recording.concrete and known is not None and forms.parameters_hold(known)):
-            self._check_parameters(distribution, name, place)
+            self._check_parameters(distribution, at)
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
             known = forms.described(distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
-            msg["value"] = as_array(name, msg["value"], place)
-            held_by = partial(forms.held, known)
-            observed = checked_observation(name, distribution, msg["value"], place, msg["scale"], held_by)
+            msg["value"] = as_array(at, msg["value"])
+            observed = checked_observation(at, distribution, msg["value"], msg["scale"], partial(forms.held, known))
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             observed.described = known
@@ -153,14 +153,14 @@ class Recorder(Messenger):
         elif isinstance(certain := distributions.unwrapped(distribution), dist.Delta):
             # All its mass is in one point: nothing to infer, and the value is a function of what came before.
             value = jnp.broadcast_to(certain.v, distribution.shape()) if distribution.shape() else certain.v
-            msg["value"] = self.recording.deterministics[name] = value
-            point = Observation(name, distribution, value, place, msg["scale"], check_support=False)
+            msg["value"] = self.recording.deterministics[at.name] = value
+            point = Observation(at.name, distribution, value, at.where, msg["scale"], check_support=False)
             point.described = known
             density = as_input(certain.log_density)
             point.adds_nothing = not isinstance(density, Node) and not np.any(density)
             self._add(point)
         else:
-            value = self._latent(name, distribution, known, place, msg["scale"])
+            value = self._latent(at, distribution, known, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)
 
     def _add(self, observation: Observation) -> None:
@@ -168,69 +168,66 @@ class Recorder(Messenger):
         if self.program.sequential and not self.recording.concrete:
             self.recording.once(Terms).of(observation)  # before anything that is decided later
 
-    def _check_parameters(self, distribution: Any, name: str, place: str) -> None:
+    def _check_parameters(self, distribution: Any, at: Place) -> None:
         """Refuse invalid parameters; where Python made plain numbers of random ones, the execution is impossible."""
         try:
-            distributions.check_parameters(distribution, name, place, self._validates)
+            distributions.check_parameters(distribution, at, self._validates)
         except errors.InvalidParameter as error:
             if not self.recording.concrete:
                 raise
             self.recording.invalid = error
 
-    def _claim(self, name: str, place: str) -> None:
+    def _claim(self, at: Place) -> None:
         """Refuse an address that was used before, or a site inside a transformation."""
         checkpoint()
         if not self.recording.trace.is_current():
             raise errors.SiteInsideTransformation(
                 "it is inside a JAX transformation (jit, vmap, grad, scan, cond), which runs its function once for "
                 "many values",
-                site=name,
-                where=place,
+                at=at,
                 remedy="Move it outside, use a vector site instead of vmap, or a Python loop instead of scan",
             )
-        if name in self._seen:
+        if at.name in self._seen:
             raise errors.DuplicateAddress(
-                f"the address was used before, at {self._seen[name]}",
-                site=name,
-                where=place,
+                f"the address was used before, at {self._seen[at.name]}",
+                at=at,
                 remedy="Give each site of one execution its own name, or leave the name out",
             )
-        self._seen[name] = place
+        self._seen[at.name] = at.where
 
-    def _latent(self, name: str, distribution: Any, known: forms.Described | None, line: str, scale: Any) -> PathTracer:
+    def _latent(self, at: Place, distribution: Any, known: forms.Described | None, scale: Any) -> PathTracer:
         recording = self.recording
         index, self._questions = len(recording.sites), dict.fromkeys(self._questions, 0)
         if index >= self.program.max_sites:
-            raise TooManySites(name, line)
+            raise TooManySites(at)
         if distributions.is_taken_out(distribution):
-            _check_taken_out(distribution, name, line)
+            _check_taken_out(distribution, at)
             known = None  # the form of a masked distribution is that of an observation
-        discrete, shape = _space(distribution, name, line) if known is None else (known.form.discrete, known.form.shape)
+        discrete, shape = _space(distribution, at) if known is None else (known.form.discrete, known.form.shape)
         value = recording.trace.input(shape, np.int64 if discrete else np.float64, 1 << index)
-        site = Site(index, name, distribution, line, scale, value, described=known)
+        site = Site(index, at.name, distribution, at.where, scale, value, described=known)
         recording.add(site)
         self._open |= 1 << index
         assigned = self.oracle.assign(recording, site)
         if assigned is not None:
             value.known = assigned
             self._open &= ~(1 << index)
-            if self.program.split.get(name):
+            if self.program.split.get(at.name):
                 recording.asked.add(index)
-            elif discrete and self.program.split.get(name, True):
+            elif discrete and self.program.split.get(at.name, True):
                 self._askable |= 1 << index
-        elif self.program.split.get(name):
+        elif self.program.split.get(at.name):
             if not discrete:
                 raise errors.BadSetting(
                     "split names it, and it is continuous; only a discrete site has values to split on",
-                    site=name,
-                    where=line,
+                    at=at,
                     remedy="Leave it out of split",
                 )
             self._fix(site)
         return value
 
     def _deterministic(self, msg: dict[str, Any]) -> None:
-        self._claim(msg["name"], where(user_frame()))
+        self._claim(Place(msg["name"], user_location()))
         self.recording.deterministics[msg["name"]] = msg["value"]
 
     def _plate(self, msg: dict[str, Any]) -> None:
@@ -276,8 +273,11 @@ class Recorder(Messenger):
         node = tracer.node
         assert node is not None
         answer = self.oracle.choose_answer(self.recording, node)
-        source = question(frame), source_line(frame)
-        self.recording.decisions.append(Decision(None, node, answer, _phrase(source[0], answer), where(frame), source))
+        asked = question(frame)
+        text = f"{asked}: {distributions.show_value(answer)}"
+        if answer.ndim == 0 and answer.dtype == bool:
+            text = asked if answer else negated(asked)
+        self.recording.decisions.append(Decision(None, node, answer, text, where(frame), (asked, source_line(frame))))
         return answer
 
     def same_in(self, other: Recorder, sites: int) -> bool:
@@ -315,7 +315,7 @@ class Recorder(Messenger):
         if self._questions[kind] > max(kind[0] * self.program.max_sites, kind[1]):
             self._interruption = errors.EndlessProgram(
                 f"{self._questions[kind]:,} questions were asked since the last site was drawn",
-                where=where(user_frame()),
+                where=user_location(),
                 remedy="Make the loop end, or raise max_sites, by which the questions are bounded, too",
             )
             raise self._interruption
@@ -331,32 +331,24 @@ def _view(value: Any) -> Any:
     return value.view() if type(value) is np.ndarray else value
 
 
-def _space(distribution: Any, name: str, place: str) -> tuple[bool, tuple[int, ...]]:
+def _space(distribution: Any, at: Place) -> tuple[bool, tuple[int, ...]]:
     """Whether a site with this distribution is discrete, and the shape of its value."""
     support = getattr(distribution, "support", None)
     if support is None:
         raise errors.NoTransform(
             f"{type(distribution).__name__} does not say what its support is",
-            site=name,
-            where=place,
+            at=at,
             remedy="Give the distribution a support",
         )
     return bool(support.is_discrete), tuple(int(size) for size in distribution.shape())
 
 
-def _check_taken_out(distribution: Any, name: str, place: str) -> None:
+def _check_taken_out(distribution: Any, at: Place) -> None:
     """Refuse a mask on the prior of a latent site, unless its values are finitely many."""
     support = distribution.support
     if not (support.is_discrete and distributions.is_finite(support)):
         raise errors.ImproperSite(
             "a mask takes the prior of this latent site out of the density, and what is left has no finite mass",
-            site=name,
-            where=place,
+            at=at,
             remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
         )
-
-
-def _phrase(text: str, answer: np.ndarray) -> str:
-    if answer.ndim == 0 and answer.dtype == bool:
-        return text if answer else negated(text)
-    return f"{text}: {distributions.show_value(answer)}"

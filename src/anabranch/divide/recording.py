@@ -137,8 +137,7 @@ class Site:
         if not has_bijection(support):
             raise errors.NoTransform(
                 f"no bijection from the real numbers to its support, {distributions.support_text(support)}, is known",
-                site=self.name,
-                where=self.where,
+                at=self,
                 remedy="Register one with numpyro.distributions.biject_to, or write the site as a function of another",
             )
         # A constraint on single numbers has a bijection number by number; the others have no parameters.
@@ -188,10 +187,6 @@ class Decision:
     where: str
     source: tuple[str, str] = ("", "")
     """The expression that asked, and the line that it stands in."""
-
-    @property
-    def key(self) -> tuple[int | None, int | None]:
-        return self.site, self.node
 
     def __str__(self) -> str:
         return self.text if self.site is not None else f"{self.text} ({self.where})"
@@ -286,7 +281,8 @@ class Recording:
     def differences(self, other: Recording) -> list[str]:
         """The addresses at which another run with the same decisions did something else; all should be the same."""
         names = dict.fromkeys([*other.traits, *self.traits])
-        return [name for name in names if not _alike(self.traits.get(name), other.traits.get(name))]
+        pairs = [(name, self.traits.get(name, []), other.traits.get(name, [])) for name in names]
+        return [name for name, x, y in pairs if len(x) != len(y) or not all(map(_same, x, y))]
 
     def add(self, statement: Site | Observation) -> None:
         """Keep a site or an observation that the run came to."""
@@ -301,9 +297,7 @@ class Recording:
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
         with self.trace.current():
-            return distributions.summed(
-                distributions.elementwise_log_prob(site.sampled_from, value, None, True, site.name, site.where)
-            )
+            return distributions.summed(distributions.elementwise_log_prob(site.sampled_from, value, None, True, site))
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
         """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.
@@ -350,14 +344,10 @@ class Recording:
         return ", ".join([*map(str, self.decisions), *asked]) or "no decision was taken yet"
 
 
-def _alike(one: list[Any] | None, other: list[Any] | None) -> bool:
-    if one is None or other is None or len(one) != len(other):
-        return False
-    return all(x is y or _same(x, y) for x, y in zip(one, other, strict=True))
-
-
 def _same(x: Any, y: Any) -> bool:
     """Equal, up to the rounding of a constant that was computed once with NumPy and once by XLA."""
+    if x is y:
+        return True
     if type(x) is not type(y) and (isinstance(x, str | Node) or isinstance(y, str | Node)):
         return False
     if isinstance(x, str | Node) or is_key(x):

@@ -122,18 +122,13 @@ def _of_node(node: ast.AST, names: Mapping[str, Any] | None) -> str | None:
             return _NO_TEXT
         case ast.Compare(ops=ops) if any(isinstance(op, ast.In | ast.NotIn) for op in ops):
             return "Use jnp.isin(x, values) instead of asking whether a random real is in a list"
-        case ast.Call():
-            return _of_call(node, names)
-    return None
-
-
-def _of_call(call: ast.Call, names: Mapping[str, Any] | None) -> str | None:
-    written = _dotted(call.func)
-    name = _full_name(written, names) if written else ""
-    if found := _of_function(written, name):
-        return found
-    if isinstance(call.func, ast.Attribute) and name.partition(".")[0] not in (*_MODULES, "bisect"):
-        return _METHODS.get(call.func.attr)
+        case ast.Call(func=func):
+            written = _dotted(func)
+            name = _full_name(written, names) if written else ""
+            if found := _of_function(written, name):
+                return found
+            if isinstance(func, ast.Attribute) and name.partition(".")[0] not in (*_MODULES, "bisect"):
+                return _METHODS.get(func.attr)
     return None
 
 

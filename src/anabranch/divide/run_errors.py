@@ -9,7 +9,7 @@ import jax
 from anabranch import addresses, errors
 from anabranch.divide.internals import LeakedTracer, TracedElsewhere
 from anabranch.divide.recording import Program, Recording
-from anabranch.divide.source_location import frame_of, user_frame, where
+from anabranch.divide.source_location import frame_of, user_location, where
 from anabranch.numpyro_internals import empty_plate
 
 __all__ = ["explained", "unsupported"]
@@ -47,7 +47,7 @@ _UNSUPPORTED = {
 def unsupported(kind: str, site: str | None) -> NoReturn:
     """Refuse a statement of NumPyro that has no meaning here."""
     what, remedy = _UNSUPPORTED[kind]
-    raise errors.UnsupportedStatement(what, site=site, where=where(user_frame()), remedy=remedy)
+    raise errors.UnsupportedStatement(what, site=site, where=user_location(), remedy=remedy)
 
 
 @contextmanager

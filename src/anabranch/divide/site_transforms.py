@@ -5,6 +5,7 @@ traced once for all sites of one form, as functions of the parameters, and evalu
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,26 +47,6 @@ def possible_values(site: Site, parameters: Sequence[np.ndarray], values: np.nda
         return np.ones((1, len(values), *site.shape), bool)  # as in `can_have`
 
 
-def moved(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The values of a continuous site, each after a step in its unconstrained coordinates."""
-    return _batched(_moved, site, parameters, values, steps)
-
-
-def placed(site: Site, parameters: Sequence[np.ndarray], coordinates: np.ndarray) -> np.ndarray:
-    """The values of a continuous site at these unconstrained coordinates."""
-    return _batched(distributions.placed, site, parameters, coordinates)
-
-
-def coordinates_of(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
-    """The unconstrained coordinates of a continuous site at each of its values."""
-    return _batched(distributions.coordinates, site, parameters, values)
-
-
-def log_jacobian(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:
-    """log |dx/du| of a continuous site at each of its values x, with u its unconstrained coordinates."""
-    return _batched(_log_jacobian, site, parameters, values)
-
-
 def _is_possible(distribution: Any, value: Any) -> Any:
     distribution = unwrapped(distribution, dist.MaskedDistribution)  # a mask changes the density, not what can be drawn
     holds = jnp.all(support_holds(distribution, value))
@@ -96,26 +77,32 @@ def _log_jacobian(distribution: Any, value: Any) -> Any:
 
 def _batched(of: Callable[..., Any], site: Site, parameters: Sequence[np.ndarray], *values: np.ndarray) -> np.ndarray:
     """A function of a distribution and of values, for each execution."""
-    arrays = [*values, *parameters]
-    [result] = numpy_backend.evaluate_jaxpr(_recorded(of, site, arrays, len(values)), arrays)
-    n = len(values[0])
-    return result if len(result) == n else np.repeat(result, n, axis=0)
-
-
-def _recorded(function: Callable[..., Any], site: Site, arrays: Sequence[np.ndarray], count: int) -> Any:
-    """The function as a jaxpr of the values, of which there are `count`, and of the distribution's parameters."""
-    key: Any = (function, site._flat[1], tuple((a.shape[1:], a.dtype) for a in arrays))
+    arrays, count = [*values, *parameters], len(values)
+    key: Any = (of, site._flat[1], tuple((a.shape[1:], a.dtype) for a in arrays))
     try:
         kept = _functions.get(key)
     except (TypeError, ValueError):  # what else the distribution holds cannot be compared
         key, kept = None, None
     if kept is None:
         with inside():
-            kept = jax.make_jaxpr(lambda *args: function(site.with_parameters(args[count:]), *args[:count]))(
+            kept = jax.make_jaxpr(lambda *args: of(site.with_parameters(args[count:]), *args[:count]))(
                 *[jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
             )
         if key is not None:
             if len(_functions) >= 1000:
                 _functions.clear()
             _functions[key] = kept
-    return kept
+    [result] = numpy_backend.evaluate_jaxpr(kept, arrays)
+    n = len(values[0])
+    return result if len(result) == n else np.repeat(result, n, axis=0)
+
+
+# Of a continuous site, its parameters, and arrays with one row for each execution.
+moved = partial(_batched, _moved)
+"""The values of the site, each after a step in its unconstrained coordinates."""
+placed = partial(_batched, distributions.placed)
+"""The values of the site at unconstrained coordinates."""
+coordinates_of = partial(_batched, distributions.coordinates)
+"""The unconstrained coordinates of the site at each of its values."""
+log_jacobian = partial(_batched, _log_jacobian)
+"""log |dx/du| of the site at each of its values x, with u its unconstrained coordinates."""

@@ -1,16 +1,17 @@
 """Where in the user's program something happened, and the words that stand there."""
 
 import ast
-import dis
 import functools
 import linecache
-import os
 import sys
 import types
 from typing import Any
 
+from anabranch.addresses import instruction_at, line_of
+
 __all__ = [
-    "belongs_to_program", "frame_of", "negated", "question", "source_line", "user_frame", "user_location", "where",
+    "belongs_to_program", "frame_of", "negated", "program_frame", "question", "source_line", "user_frame",
+    "user_location", "where",
 ]  # fmt: skip
 
 _MACHINERY = {
@@ -25,7 +26,11 @@ _OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
 
 def user_frame() -> types.FrameType | None:
     """The innermost frame that belongs to the program, not to the machinery that runs it."""
-    frame: types.FrameType | None = sys._getframe(1)
+    return program_frame(sys._getframe(1))
+
+
+def program_frame(frame: types.FrameType | None) -> types.FrameType | None:
+    """The innermost frame of the program, from this frame outwards."""
     while frame is not None and not belongs_to_program(frame):
         frame = frame.f_back
     return frame
@@ -46,15 +51,12 @@ def _is_users(module: str) -> bool:
 
 def where(frame: types.FrameType | None) -> str:
     """`model.py:12`."""
-    return "<unknown>" if frame is None else f"{_basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return "<unknown>" if frame is None else line_of(frame)
 
 
 def user_location() -> str:
     """The line of the program that runs: `model.py:12`."""
     return where(user_frame())
-
-
-_basename = functools.lru_cache(maxsize=1024)(os.path.basename)
 
 
 def question(frame: types.FrameType | None) -> str:
@@ -87,9 +89,7 @@ def _position(code: types.CodeType, offset: int) -> Any:
 
     A jump carries the position of its whole statement; what it jumps on is the value of the instruction before it.
     """
-    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    # While a call is under way, the offset may be that of the inline cache that follows the instruction.
-    here = max((i for i, step in enumerate(steps) if step.offset <= offset), default=None)
+    steps, here = instruction_at(code, offset)
     if here is None:
         return (None,) * 4
     name = steps[here].opname

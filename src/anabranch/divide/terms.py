@@ -118,10 +118,9 @@ class Terms:
         s = statement
         with self.recording.trace.current():
             if isinstance(s, Site):
-                return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s.name, s.where, masked=False)
+                return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s, masked=False)
             if s not in self._elements:
-                check = s.check_support
-                self._elements[s] = elementwise_log_prob(s.distribution, s.value, s.scale, check, s.name, s.where)
+                self._elements[s] = elementwise_log_prob(s.distribution, s.value, s.scale, s.check_support, s)
             return self._elements[s]
 
     def reads(self, values: Iterable[Any]) -> frozenset[int]:
@@ -158,7 +157,9 @@ class Terms:
             slots[:] = np.nan
             return
         for slot, statement in enumerate(statements):
-            deferred = _deferred(statement)
+            s, known = statement, statement.described
+            value, check = (s.value.known, s.discrete) if isinstance(s, Site) else (s.value, s.check_support)
+            deferred = None if known is None else known.log_density(value, s.scale, check)
             if deferred is not None and deferred[0].trusted:
                 together.add(slots, slot, *deferred)
             else:
@@ -177,16 +178,6 @@ class Terms:
         assert statement.described is not None
         statement.described.form.distrust(function)
         return direct
-
-
-def _deferred(statement: Site | Observation) -> Deferred | None:
-    """The log density of a statement whose distribution and value are known, to be computed."""
-    s, known = statement, statement.described
-    if known is None:
-        return None
-    if isinstance(s, Site):
-        return known.log_density(s.value.known, s.scale, s.discrete)
-    return known.log_density(s.value, s.scale, s.check_support)
 
 
 class Evaluator:

@@ -48,7 +48,7 @@ class Tree:
         self.departure: Departure | None = None
         """Where the program left JAX, if it did."""
         self.completed = self.overruns = 0  # runs that ended, and that had too many sites
-        self._beyond = "", ""  # name and place of the last site that was one too many
+        self._beyond: errors.Place | None = None  # the last site that was one too many
         self._said_why = self._said_invalid = False
 
     def send(self, n: int, seed: int, constraints: Constraints | None = None, count: bool = True) -> list[Executions]:
@@ -112,10 +112,10 @@ class Tree:
             raise
         self.completed += 1
 
-    def _overran(self, site: str, place: str) -> None:
+    def _overran(self, place: errors.Place) -> None:
         """Count a run with too many sites; there must be others, if there were many."""
         self.overruns += 1
-        self._beyond = site, place
+        self._beyond = place
         if self.overruns * self.program.max_sites >= _IN_VAIN:
             self.check_some_end()
 
@@ -125,8 +125,7 @@ class Tree:
             raise errors.EndlessProgram(
                 f"every execution of {self.program.name} came here after {self.program.max_sites:,} sites, as many as "
                 "max_sites allows",
-                site=self._beyond[0],
-                where=self._beyond[1],
+                at=self._beyond,
                 remedy="Make the loop or the recursion that draws it end with some probability, or raise max_sites",
             )
 

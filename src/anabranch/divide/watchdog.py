@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch import errors
-from anabranch.divide.source_location import belongs_to_program, where
+from anabranch.divide.source_location import program_frame, where
 from anabranch.limits import LimitReached, current
 
 __all__ = ["Watch"]
@@ -141,16 +141,9 @@ class Watch:
             return None
         return errors.EndlessProgram(
             f"the program has reached no statement and no branch on a random value for {ENDLESS:g} seconds",
-            where=self._place(),
+            where=where(program_frame(sys._current_frames().get(self._thread))),
             remedy="Make its loop end; to allow for a computation that takes longer, set a time for the run (seconds=)",
         )
-
-    def _place(self) -> str:
-        """The line that the program is executing."""
-        frame = sys._current_frames().get(self._thread)
-        while frame is not None and not belongs_to_program(frame):
-            frame = frame.f_back
-        return where(frame)
 
 
 _running: dict[int, Watch] = {}

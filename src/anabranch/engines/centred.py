@@ -16,7 +16,7 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.kernel import StudentKernel
 from anabranch.divide import Path
 from anabranch.engines.sampler import Session
-from anabranch.pace import Pace
+from anabranch.limits import Pace
 
 __all__ = ["centred_posterior"]
 

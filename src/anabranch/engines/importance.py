@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Constraints, Division, Restarted, divide
+from anabranch.divide import divide
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session, WeightedSampler, recordings_of
 from anabranch.engines.traces import Traces
@@ -48,42 +48,31 @@ class ImportanceSampling(WeightedSampler):
         check(self, guide=GUIDE.or_none(), batch=whole(1))
 
     def sample(self, session: Session) -> None:
-        runner = session.runner
-        guide = None if self.guide is None else _Guide(guide_of(self.guide, session), session.guide_seed)
-        session.collect(self.batch, lambda n: guided(runner, guide, n) if guide else _from_prior(runner, n))
+        guide = None if self.guide is None else _runner_of(self.guide, session)
+
+        def draw(n: int) -> tuple[Traces, np.ndarray]:
+            if guide is not None:
+                return guided(session.runner, guide, n)
+            traces = session.runner.execute(n)
+            return traces, traces.valid_log_likelihood
+
+        session.collect(self.batch, draw)
 
 
-def _from_prior(runner: Runner, n: int) -> tuple[Traces, np.ndarray]:
-    traces = runner.execute(n)
-    return traces, traces.valid_log_likelihood
-
-
-class _Guide(Runner):
-    """Executes a guide; if its division begins again, so do the executions, of which none is collected."""
-
-    def execute(self, n: int, given: Constraints | None = None) -> Traces:
-        try:
-            return super().execute(n, given)
-        except Restarted:
-            self.program = self.division.program
-            return self.execute(n, given)
-
-
-def guide_of(guide: Callable[..., Any], session: Session) -> Division:
-    """The division of the guide, with the arguments of the program."""
+def _runner_of(guide: Callable[..., Any], session: Session) -> Runner:
+    """Executes the guide with the arguments of the program."""
     program = session.division.program
-    out = divide(guide, program.args, program.kwargs, max_sites=program.max_sites)
+    division = divide(guide, program.args, program.kwargs, max_sites=program.max_sites)
     with session.until(_GUIDE_SHARE):
-        out.explore(session.engine.executions, 0)
-    for recording in recordings_of(out):
+        division.explore(session.engine.executions, 0)
+    for recording in recordings_of(division):
         for observation in recording.observations:
             raise errors.EngineCannotRun(
                 "a guide only draws; it has no observations, factors or Delta sites",
-                site=observation.name,
-                where=observation.where,
+                at=observation,
                 remedy="Take the statement out of the guide",
             )
-    return out
+    return Runner(division, session.guide_seed, is_guide=True)
 
 
 def guided(runner: Runner, guide: Runner, n: int) -> tuple[Traces, np.ndarray]:

@@ -17,9 +17,22 @@ from numpyro.distributions import constraints
 
 from anabranch import errors
 from anabranch.divide import Lanes, Node, Recording, Site, as_input, base_support, evaluate_jaxpr, inside
-from anabranch.engines.joint import Columns, bare
+from anabranch.engines.traces import Traces
 
-__all__ = ["Branch"]
+__all__ = ["TRACE", "Branch", "bare", "of_trace"]
+
+TRACE = "trace: "
+"""The prefix of the model's sites, so that an auxiliary variable may have the name of a site."""
+
+
+def of_trace(name: str) -> bool:
+    """Whether a value belongs to the trace, and not to the auxiliary variables."""
+    return name.startswith(TRACE)
+
+
+def bare(name: str) -> str:
+    """The name as the user wrote it."""
+    return name.removeprefix(TRACE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,7 @@ class Branch:
         """The continuous sites that go in."""
         self.size = sum(space.size for space in self.spaces.values())
 
-    def jacobian(self, onto: Branch, point: Columns, rows: np.ndarray) -> np.ndarray:
+    def jacobian(self, onto: Branch, point: Traces, rows: np.ndarray) -> np.ndarray:
         """∂(x', a')/∂(x, a) over the continuous numbers, for each of the rows, up to the order of rows and columns.
 
         `onto` is the decision sequence of the way back, whose inputs are our outputs.
@@ -91,8 +104,7 @@ class Branch:
 
         def jacobian(*values: Any) -> Any:
             def image(displacement: Any) -> Any:
-                lanes = Lanes()
-                lanes.values.update(zip(nodes, values, strict=True))
+                lanes = Lanes(dict(zip(nodes, values, strict=True)))
                 for site, numbers in zip(sources, jnp.split(displacement, ends[:-1]), strict=True):
                     node = site.outputs[0]
                     lanes.values[node] = self.spaces[site.name].displaced(lanes.values[node], numbers)

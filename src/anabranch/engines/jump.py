@@ -5,6 +5,7 @@ q(a' | x') and h(h(x, a)), which must be (x, a). Values outside a support have n
 other mismatch is an error that names the move.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide import Constraints, Executions
-from anabranch.engines.jacobian import Branch
-from anabranch.engines.joint import Columns, bare, lacking, of_trace, replaced
+from anabranch.engines.jacobian import TRACE, Branch, bare, of_trace
 from anabranch.engines.markov import accepted
 from anabranch.engines.moves import Move, PathMove
 from anabranch.engines.runner import Runner
@@ -34,9 +34,9 @@ class _Application:
     `branch` is the number among the `branches`, decision sequences of the move, of each row; -1 for rows without one.
     """
 
-    point: Columns
+    point: Traces
     log_q: np.ndarray
-    image: Columns
+    image: Traces
     branches: list[Branch]
     branch: np.ndarray
 
@@ -64,8 +64,8 @@ class Jump:
     def step(self, state: Traces, rng: np.random.Generator) -> Traces:
         """The executions after one step of each chain."""
         n = len(state)
-        there = self._apply(state, Columns.of(state).given(), np.ones(n, bool), rng)
-        given = there.image.part(trace=True)
+        there = self._apply(state, _point_of(state).given(), np.ones(n, bool), rng)
+        given = _part(there.image, trace=True)
         new = self.runner.execute(n, given.given(redraw_outside=True))
         possible = self._has_the_trace(state, new, given) & (new.log_density > -np.inf)
         back = self._apply(new, there.image.given(redraw_outside=True), possible, rng)
@@ -82,7 +82,7 @@ class Jump:
     def _apply(self, traces: Traces, given: Constraints, wanted: np.ndarray, rng: np.random.Generator) -> _Application:
         """Apply the move to the wanted traces; auxiliary variables that are not given are drawn."""
         n = len(traces)
-        out = _Application(Columns.of(traces), np.zeros(n), Columns(n), [], np.full(n, -1))
+        out = _Application(_point_of(traces), np.zeros(n), Traces.empty([], n), [], np.full(n, -1))
         for path, rows in traces.by_path():
             rows = rows[wanted[rows]]
             if len(rows):
@@ -93,13 +93,13 @@ class Jump:
                     out.add(branch, arrival)
         return out
 
-    def _has_the_trace(self, state: Traces, new: Traces, given: Columns) -> np.ndarray:
+    def _has_the_trace(self, state: Traces, new: Traces, given: Traces) -> np.ndarray:
         """The rows in which the program was executed with x', of which no value was drawn instead."""
         for path, rows in new.by_path():
             for site in path.sites:
                 if site.discrete:
                     self._check_whole((site.name, site.shape), given, rows)
-        possible = (new.path >= 0) & ~replaced(given, new)
+        possible = (new.path >= 0) & ~_replaced(given, new)
         fault, remedy = "leads from the path ({}) to ({}), ", "Return a trace with {} that the program meets"
         missing = fault + "and returns no value of the shape {} for it"
         extra = fault + "which has no such site of the shape {}"
@@ -109,12 +109,12 @@ class Jump:
 
     def _has_the_draws(self, new: Traces, there: _Application, back: _Application, possible: np.ndarray) -> np.ndarray:
         """The rows in which the proposal from x' can draw a'."""
-        given, drawn = there.image.part(trace=False), back.point.part(trace=False)
+        given, drawn = _part(there.image, trace=False), _part(back.point, trace=False)
         for number, branch in enumerate(back.branches):
             for site in branch.recording.sites:
                 if site.discrete and not of_trace(site.name):
                     self._check_whole((site.name, site.shape), given, np.flatnonzero(back.branch == number))
-        possible = possible & ~replaced(given, drawn)
+        possible = possible & ~_replaced(given, drawn)
         fault, drawn_there = "cannot be undone from the path ({}): ", "auxiliary variables drawn given the new trace"
         missing = "its proposal draws the auxiliary variable there, of the shape {}, and the involution returns no "
         extra = "the involution returns the auxiliary variable, of the shape {}, and the proposal does not draw it "
@@ -123,14 +123,14 @@ class Jump:
         return possible
 
     def _check_same(
-        self, one: Columns | Traces, other: Columns | Traces, rows: np.ndarray, fault: str, remedy: str, *traces: Traces
+        self, one: Traces, other: Traces, rows: np.ndarray, fault: str, remedy: str, *traces: Traces
     ) -> None:
         """Refuse values that one has and the other has not; the fault names the paths of the traces, and the shape."""
-        for key, row in lacking(one, other, rows):
+        for key, row in _lacking(one, other, rows):
             what = fault.format(*(_path(each, row) for each in traces), key[1])
             raise errors.EngineCannotRun(f"the move {self.move.name!r} {what}", site=bare(key[0]), remedy=remedy)
 
-    def _check_whole(self, key: Key, given: Columns, rows: np.ndarray) -> None:
+    def _check_whole(self, key: Key, given: Traces, rows: np.ndarray) -> None:
         if key not in given.values:
             return
         values = given.values[key][rows][given.present[key][rows]]
@@ -150,25 +150,23 @@ class Jump:
         for pair in np.unique(pairs[rows], axis=0):
             members = rows[(pairs[rows] == pair).all(axis=1)]
             start, goal = there.branches[pair[0]], back.branches[pair[1]]
-            self._check_size(start, goal, _path(state, members[0]))
+            if start.size != goal.size:
+                raise errors.EngineCannotRun(
+                    f"the move {self.move.name!r} from the path ({_path(state, members[0])}): an involution must keep "
+                    f"the number of continuous values: {start.size} went in, {goal.size} came out",
+                    remedy="Draw one auxiliary number for each that is added, and return one for each that is taken "
+                    "away",
+                )
             forwards, backwards = start.jacobian(goal, there.point, members), goal.jacobian(start, back.point, members)
             log_there[members], log_back[members] = (np.linalg.slogdet(each)[1] for each in (forwards, backwards))
             amplified[members] = np.abs(backwards).sum(axis=2).max(axis=1, initial=0.0)
         # The way back amplifies the rounding of the values that it starts from.
-        rounding = _ROUNDING * amplified * back.point.largest()
+        rounding = _ROUNDING * amplified * _largest(back.point)
         # The move is refused where all digits are lost, as at the edge of a support, and the Jacobian is zero.
         checked = rows[(log_there[rows] != -np.inf) | np.isfinite(rounding[rows])]
         self._check_return(state, there.point, back.image, checked, np.nan_to_num(rounding, posinf=np.inf))
         self._check_product(state, log_there + log_back, checked[~(rounding[checked] >= _TOLERANCE)])
         return log_there[rows]
-
-    def _check_size(self, start: Branch, goal: Branch, path: str) -> None:
-        if start.size != goal.size:
-            raise errors.EngineCannotRun(
-                f"the move {self.move.name!r} from the path ({path}): an involution must keep the number of continuous "
-                f"values: {start.size} went in, {goal.size} came out",
-                remedy="Draw one auxiliary number for each that is added, and return one for each that is taken away",
-            )
 
     def _check_product(self, state: Traces, log_product: np.ndarray, rows: np.ndarray) -> None:
         product = np.exp(log_product[rows])
@@ -182,11 +180,11 @@ class Jump:
             )
 
     def _check_return(
-        self, state: Traces, point: Columns, returned: Columns, rows: np.ndarray, rounding: np.ndarray
+        self, state: Traces, point: Traces, returned: Traces, rows: np.ndarray, rounding: np.ndarray
     ) -> None:
         asked = np.isin(np.arange(len(state)), rows)
         for one, other, what in ((point, returned, "lacks it"), (returned, point, "has it, and (x, a) has not")):
-            for key, row in lacking(one, other, asked):
+            for key, row in _lacking(one, other, asked):
                 raise self._not_an_involution(f"h(h(x, a)) {what}", key, _path(state, row))
         for key in returned.values:
             ours = rows[returned.present[key][rows]]
@@ -207,3 +205,49 @@ class Jump:
 
 def _path(traces: Traces, row: int) -> str:
     return traces.paths[traces.path[row]].description
+
+
+def _point_of(traces: Traces) -> Traces:
+    """The values of traces, as part of a point."""
+    out = Traces.empty(traces.paths, len(traces))
+    out.values = {(TRACE + name, shape): values for (name, shape), values in traces.values.items()}
+    out.present = {(TRACE + name, shape): rows for (name, shape), rows in traces.present.items()}
+    return out
+
+
+def _part(point: Traces, *, trace: bool) -> Traces:
+    """The trace, or the auxiliary variables, under the user's names."""
+    out = Traces.empty(point.paths, len(point))
+    for name, shape in point.values:
+        if of_trace(name) is trace:
+            out.values[bare(name), shape] = point.values[name, shape]
+            out.present[bare(name), shape] = point.present[name, shape]
+    return out
+
+
+def _largest(point: Traces) -> np.ndarray:
+    """The largest absolute value in each row."""
+    out = np.zeros(len(point))
+    for key, values in point.values.items():
+        absolute = np.abs(values).reshape(len(out), -1).max(axis=1, initial=0.0)
+        out = np.maximum(out, np.where(point.present[key], absolute, 0.0))
+    return out
+
+
+def _replaced(given: Traces, met: Traces) -> np.ndarray:
+    """The rows in which a given value is outside the support, so that another was drawn instead."""
+    out = np.zeros(len(given), bool)
+    for key in given.values.keys() & met.values.keys():
+        differs = (given.values[key] != met.values[key]).reshape(len(out), -1).any(axis=1)
+        out |= differs & given.present[key] & met.present[key]
+    return out
+
+
+def _lacking(one: Traces, other: Traces, rows: np.ndarray) -> Iterator[tuple[Key, int]]:
+    """Values that one has and the other has not in some of the rows, each with the first such row."""
+    for key, present in one.present.items():
+        alone = present & rows
+        if key in other.present:
+            alone = alone & ~other.present[key]
+        if alone.any():
+            yield key, int(alone.argmax())

@@ -165,19 +165,15 @@ class Chains:
         before = self.session.runner.evaluations - int(chain_steps.clock.sum())
         path = chain_steps.path[: chain_steps.whole]
         regular = (self.made + np.arange(len(path))) % every == 0
-        noted = (regular[:, None] | self._first_visits(path)) & (path >= 0)
+        numbers, first = np.unique(path, return_index=True)
+        first_visits = np.zeros(path.shape, bool)
+        first_visits.flat[first[[number not in self._visited for number in numbers]]] = True
+        self._visited.update(numbers.tolist())
+        noted = (regular[:, None] | first_visits) & (path >= 0)
         for step, chain in np.argwhere(noted).tolist():
             name = state.paths[path[step, chain]].description
             self.session.history.add(before + (step + 1) * self.number, path=name, chain=chain)
         self.made += len(path)
-
-    def _first_visits(self, paths: np.ndarray) -> np.ndarray:
-        """Which chains after which steps were the first to visit their path."""
-        numbers, first = np.unique(paths, return_index=True)
-        out = np.zeros(paths.shape, bool)
-        out.flat[first[[number not in self._visited for number in numbers]]] = True
-        self._visited.update(numbers.tolist())
-        return out
 
     def _keep(self, state: Traces, blocks: np.ndarray, moved: int) -> None:
         if moved == self.number:

@@ -21,16 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide import (
-    Constraints,
-    Executions,
-    Node,
-    Site,
-    base_support,
-    site_transforms,
-    values_of,
-    with_batch_axis,
-)
+from anabranch.divide import Constraints, Executions, Node, Site, base_support, site_transforms, values_of
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import MIN_BATCH, Adam, bounded, centred, gradient_scale
@@ -145,7 +136,7 @@ class Categories:
         self.logits = np.log(_counts(draws, self.values) + _PSEUDOCOUNT)
         self.adam = Adam(self.logits.shape)
         self._of_constant = lru_cache(_MAX_CACHED)(
-            lambda site: site_transforms.possible_values(site, [with_batch_axis(x) for x in site.inputs], self.values)
+            lambda site: site_transforms.possible_values(site, [np.asarray(x)[None] for x in site.inputs], self.values)
         )
 
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,7 +9,7 @@ from anabranch.engines.centred import centred_posterior
 from anabranch.engines.markov import ChainEngine, Chains, ChainSteps
 from anabranch.engines.sampler import Session
 from anabranch.engines.walk import Walk
-from anabranch.pace import Pace
+from anabranch.limits import Pace
 from anabranch.settings import check, share
 
 __all__ = ["LightweightMH", "RandomWalkMH"]

@@ -24,8 +24,7 @@ from numpyro.primitives import Messenger
 
 from anabranch import errors
 from anabranch.divide import Batch, Constraints, Executions, Path, Program, Site, Tree, base_support, user_location
-from anabranch.engines.jacobian import Branch
-from anabranch.engines.joint import TRACE
+from anabranch.engines.jacobian import TRACE, Branch
 from anabranch.settings import check, function, instance, positive
 
 __all__ = ["Move", "PathMove"]

@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
 
 from anabranch import errors
-from anabranch.divide import Constraints, Division, Node, Path, PathTracer, Program, Restarted, as_input, inside
+from anabranch.divide import Constraints, Division, Node, Path, PathTracer, Program, as_input, inside
 from anabranch.engines.runner import Runner
 from anabranch.engines.traces import Traces
 from anabranch.engines.variational import centred
@@ -96,9 +96,9 @@ class ParametrisedGuide(Runner):
     def __init__(self, guide: Callable[..., Any], program: Program, seed: int) -> None:
         self._transforms: dict[str, Any] = {}
         function = _ParametersAsSites(guide, self._transforms)
-        super().__init__(Division(Program(function, program.args, program.kwargs, max_sites=program.max_sites)), seed)
+        guide_program = Program(function, program.args, program.kwargs, max_sites=program.max_sites)
+        super().__init__(Division(guide_program), seed, is_guide=True)
         self.unconstrained: dict[str, np.ndarray] = {}
-        self._seed, self._checked = seed, 0
         self.drawn = Traces.empty([], 0)
 
     @property
@@ -109,22 +109,24 @@ class ParametrisedGuide(Runner):
     def execute(self, n: int, given: Constraints | None = None) -> Traces:
         """Execute the guide n times; the traces do not have the sites of its parameters."""
         values = {_PREFIX + name: np.broadcast_to(v, (n, *v.shape)) for name, v in self.unconstrained.items()}
-        try:
-            drawn = super().execute(n, Constraints(values))
-        except Restarted:  # the guide took another form, which it does once
-            super().__init__(self.division, self._seed)
-            self._checked = 0
-            drawn = super().execute(n, Constraints(values))
-        for path in self.paths[self._checked :]:
-            _check(path)
-        self._checked = len(self.paths)
+        drawn = super().execute(n, Constraints(values))
         for key, column in drawn.values.items():
             if (name := parameter_of(key[0])) is not None:
-                self._meet(name, column[np.argmax(drawn.present[key])])
+                initial = column[np.argmax(drawn.present[key])]
+                if self.unconstrained.setdefault(name, initial).shape != initial.shape:
+                    raise errors.EngineCannotRun(
+                        f"parameter {name!r} of the guide has different shapes in different executions",
+                        remedy="Give a parameter of each shape its own name",
+                    )
         self.drawn = drawn
         out = drawn.with_sites(key for key in drawn.values if parameter_of(key[0]) is None)
         self._check_values(out)
         return out
+
+    def number(self, path: Path) -> int:
+        if path.signature not in self._numbers:
+            _check(path)
+        return super().number(path)
 
     def gradient(self, f: np.ndarray) -> dict[str, np.ndarray]:
         """(1/n) Σ_i ∇_φ log q(x_i; φ) (f_i − b_i) over the executions drawn last, for each of their parameters.
@@ -153,13 +155,6 @@ class ParametrisedGuide(Runner):
         if not np.isfinite(self.unconstrained[name]).all():
             raise errors.EngineCannotRun(
                 f"parameter {name!r} of the guide became NaN or infinite", remedy="Lower rate, or constrain it"
-            )
-
-    def _meet(self, name: str, initial: np.ndarray) -> None:
-        if self.unconstrained.setdefault(name, initial).shape != initial.shape:
-            raise errors.EngineCannotRun(
-                f"parameter {name!r} of the guide has different shapes in different executions",
-                remedy="Give a parameter of each shape its own name",
             )
 
     def _check_values(self, drawn: Traces) -> None:
@@ -197,15 +192,13 @@ def _check(path: Path) -> None:
                 raise errors.EngineCannotRun(
                     "its support depends on the parameters of the guide, so that its density alone does not have their "
                     "gradient",
-                    site=site.name,
-                    where=site.where,
+                    at=site,
                     remedy="Draw from a distribution with a fixed support, and let the parameters change its shape",
                 )
         for statement in recording.observations:
             certain = isinstance(statement.distribution, dist.Delta)
             raise errors.EngineCannotRun(
                 "the guide puts all its mass into one point here" if certain else "the guide observes or weighs here",
-                site=statement.name,
-                where=statement.where,
+                at=statement,
                 remedy="Let the guide draw from a density" if certain else "Let the guide only draw",
             )

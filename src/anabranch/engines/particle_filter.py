@@ -8,7 +8,7 @@ an unbiased estimate. R filters of N particles each run side by side in one popu
 the tree of decisions go on together. An execution that has ended before the others keeps its weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +16,17 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import logsumexp
 
-from anabranch.divide import AT_ONCE, Constraints, Executions, Node, Terms
-from anabranch.engines.ancestor_sampling import Past
-from anabranch.engines.resampling import effective_sizes, resampled
+from anabranch.divide import AT_ONCE, Constraints, Executions, Node, Site, Terms
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
-from anabranch.engines.traces import Traces, valid
+from anabranch.engines.traces import Key, Traces, valid
+from anabranch.settings import one_of, share
 
-__all__ = ["Filter", "Swept"]
+__all__ = ["SCHEME", "SCHEMES", "Filter", "Swept", "effective_sizes", "resampled"]
 
+SCHEMES = ("multinomial", "stratified", "systematic")
+SCHEME = {"resampling": one_of(*SCHEMES), "threshold": share()}
+"""The rules for the settings of resampling."""
 _SMALL = 8
 """Intermediate values up to this size, per particle, are kept for the next observation, which may need them, too."""
 
@@ -116,7 +118,7 @@ class Filter:
             if poor.any():
                 ancestors = self._ancestors(log_weights, poor, conditional, rng)
                 if self.ancestor_sampling and (poor & conditional).any():
-                    past = Past(runner, arrivals, observed, log_likelihood)
+                    past = _Past(runner, arrivals, observed, log_likelihood)
                     past.choose(ancestors, given, log_weights, poor & conditional, rng)
                 # After resampling, all particles of a filter have the mean of its weights.
                 log_weights = np.where(poor[:, None], _log_means(log_weights)[:, None], log_weights)
@@ -136,6 +138,67 @@ class Filter:
                 chosen[rows] = resampled(log_weights[rows], scheme, rng)
         chosen[led, 0] = 0
         return (np.arange(filters)[:, None] * n + chosen).ravel()
+
+
+class _Past:
+    """The particles of filters up to an observation, for ancestor sampling (Lindsten et al., 2014).
+
+    In a conditional filter the reference may continue the past of any particle, so that the beginning of a long
+    execution, of which few particles differ at the end, can change.
+
+    Particle i becomes the past of a reference x' with a probability in proportion to w_t^i γ(x_{1:t}^i, x'_{t+1:T}) /
+    γ(x_{1:t}^i), which is zero where the program, with that past, does not have the remaining sites of x'.
+    """
+
+    def __init__(self, runner: Runner, groups: Sequence[Executions], observed: int, log_likelihood: np.ndarray) -> None:
+        self.runner, self.log_likelihood = runner, log_likelihood
+        self.traces = Traces.empty(runner.paths, len(log_likelihood))
+        for arrival in groups:
+            for site, value in _sites_before(arrival, observed):
+                self.traces.put((site.name, site.shape), arrival.members, value)
+
+    def choose(
+        self, ancestors: np.ndarray, references: Constraints, log_weights: np.ndarray, rows: np.ndarray, rng: Generator
+    ) -> None:
+        """Choose the past of the reference, the first particle, of each of the filters in these rows."""
+        n = log_weights.shape[1]
+        first = np.repeat(np.arange(len(log_weights)) * n, n)
+        values, present = dict(self.traces.values), dict(self.traces.present)
+        rest: dict[Key, np.ndarray] = {}
+        nowhere = np.zeros(len(first), bool)
+        clash = nowhere.copy()
+        for key, column in references.values.items():
+            # A site of the reference's own past is not part of its future.
+            rest[key] = references.present[key][first] & ~self.traces.present.get(key, nowhere)[first]
+            clash |= rest[key] & self.traces.present.get(key, nowhere)
+            values[key] = np.where(rest[key].reshape(-1, *[1] * len(key[1])), column[first], values.get(key, 0.0))
+            present[key] = present.get(key, nowhere) | rest[key]
+        whole = self.runner.execute(len(first), Constraints(values, present))
+        log_future = valid(whole.log_likelihood) - self.log_likelihood
+        fits = (whole.log_density > -np.inf) & ~clash  # no site may be in the past and in the future
+        for key in sorted(whole.present.keys() | rest.keys()):
+            there, wanted = whole.present.get(key, nowhere), rest.get(key, nowhere)
+            fits &= ~(wanted & ~there)  # a site of the reference that is not met
+            fits &= ~(there & ~present.get(key, nowhere))  # one that the reference does not have
+            log_future += np.where(there & wanted, whole.log_probs.get(key, 0.0), 0.0)
+        log_odds = np.where(fits, log_weights.ravel() + log_future, -np.inf).reshape(log_weights.shape)
+        for row in np.flatnonzero(rows):
+            if np.isfinite(log_odds[row]).any():
+                ancestors[row * n] = row * n + int((log_odds[row] + rng.gumbel(size=n)).argmax())
+
+
+def _sites_before(arrival: Executions, observed: int) -> Iterator[tuple[Site, np.ndarray]]:
+    """The sites before an observation, or all sites of an execution that has ended, with their values."""
+    if arrival.node.truncated:
+        return
+    recording = arrival.recording
+    if arrival.run is not None:
+        values = arrival.values()
+        yield from ((site, values[site.name]) for site in recording.sites)
+        return
+    ended = len(recording.observations) < observed
+    for site in recording.sites if ended else recording.sites[: recording.observations[observed - 1].preceding]:
+        yield site, arrival.batch.values(recording, site.outputs[0])
 
 
 def _weigh(arrival: Executions, observed: int, log_likelihood: np.ndarray, terms: np.ndarray) -> bool:
@@ -180,6 +243,35 @@ def _in_parts(arrival: Executions, term: Any) -> np.ndarray:
                 known.setdefault(node, []).append(np.broadcast_to(value, (len(part), *value.shape[1:])))
     batch.env.update({node: np.concatenate(parts) for node, parts in known.items()})
     return np.concatenate(values)
+
+
+def resampled(log_weights: np.ndarray, scheme: str, rng: np.random.Generator) -> np.ndarray:
+    """For each row of weights (R, N) the numbers of N ancestors, chosen in proportion to their weights.
+
+    A row of zero weights keeps its particles (Douc, Cappé and Moulines, 2005).
+    """
+    rows, n = log_weights.shape
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 1.0)
+    ends = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
+    ends[:, -1] = 1.0
+    if scheme == "multinomial":
+        places = rng.random((rows, n))  # not sorted, since one of them may be replaced by a reference
+    else:
+        shift = rng.random((rows, n if scheme == "stratified" else 1))
+        places = (np.arange(n) + shift) / n
+    # All rows at once: the cumulative weights of row r are between r and r + 1.
+    offset = np.arange(rows)[:, None]
+    found = np.searchsorted((ends + offset).ravel(), (places + offset).ravel(), side="right").reshape(rows, n)
+    return np.minimum(found - offset * n, n - 1)
+
+
+def effective_sizes(log_weights: np.ndarray) -> np.ndarray:
+    """(Σ w)²/Σ w² of each row; zero for a row of zero weights."""
+    top = log_weights.max(axis=1, keepdims=True)
+    weights = np.where(top > -np.inf, np.exp(log_weights - np.where(top > -np.inf, top, 0.0)), 0.0)
+    squares = (weights**2).sum(axis=1)
+    return np.where(squares > 0, weights.sum(axis=1) ** 2 / np.where(squares > 0, squares, 1.0), 0.0)
 
 
 def _log_means(log_weights: np.ndarray) -> np.ndarray:

@@ -14,8 +14,7 @@ from numpy.random import Generator
 from anabranch import errors
 from anabranch.divide import Constraints, Division
 from anabranch.engines.markov import ChainEngine, Chains, accepted
-from anabranch.engines.particle_filter import Filter, Swept
-from anabranch.engines.resampling import SCHEME
+from anabranch.engines.particle_filter import SCHEME, Filter, Swept
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session, recordings_of
 from anabranch.engines.single_site import LocalMoves, log_acceptance, propose

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide import Density, Jitted, Path, independent_sites, supports_are_constant
-from anabranch.limits import checkpoint
-from anabranch.pace import Pace
+from anabranch.limits import Pace, checkpoint
 
 __all__ = ["PathLoop", "PathSteps", "ProposedSteps", "sites_within"]
 

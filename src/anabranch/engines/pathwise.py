@@ -29,7 +29,6 @@ from jax.scipy.linalg import solve_triangular
 
 from anabranch import errors
 from anabranch.divide import (
-    ByJax,
     Evaluator,
     Jitted,
     Lanes,
@@ -38,7 +37,6 @@ from anabranch.divide import (
     Recording,
     Site,
     Step,
-    Term,
     Terms,
     alias,
     as_input,
@@ -91,7 +89,13 @@ class _Pair:
         self.parameters = {name: site for site in guide.sites if (name := parameter_of(site.name)) is not None}
         self.drawn = {site.name: site for site in guide.sites if parameter_of(site.name) is None}
         self.nodes = [site.outputs[0] for site in self.drawn.values()]
-        _check_same_sites(self.drawn, program)
+        for site in program.sites:
+            if site.name not in self.drawn:
+                raise errors.EngineCannotRun(
+                    "the guide does not draw it, and draws of the prior do not move with the parameters",
+                    at=site,
+                    remedy=f"Let the guide draw every site. {_SCORE}",
+                )
         self.sources: dict[Node, Step] = {}
         with guide.trace.current():
             self.inputs = {name: self._moving(site) for name, site in self.drawn.items()}
@@ -130,12 +134,14 @@ class _Pair:
         nodes = [site.outputs[0] for site in self.parameters.values()]
         parameters = dict(zip(nodes, _split(phi, shapes), strict=True))
         fixed = dict(zip(nodes, _split(lax.stop_gradient(phi), shapes), strict=True))
-        moving = _evaluated(self.guide, self.log_q_discrete, parameters | self._drawn(row), self.sources, self.nodes)
+        graph, given = self.guide.trace.graph, parameters | self._drawn(row)
+        moving = Evaluator(graph, self.log_q_discrete, given, self.sources, self.nodes).by_jax(Lanes(given))
         values = {node: moving.lanes[node] for node in self.nodes}
-        log_q = _evaluated(self.guide, self.log_q, fixed | values).total(self.log_q)
+        log_q = Evaluator(graph, self.log_q, fixed | values).by_jax(Lanes(fixed | values))
         by_program = {site.outputs[0]: values[self.drawn[site.name].outputs[0]] for site in self.program.sites}
-        log_density = _evaluated(self.program, self.log_density, by_program).total(self.log_density)
-        return log_density - log_q + row[0] * moving.total(self.log_q_discrete)
+        log_density = Evaluator(self.program.trace.graph, self.log_density, by_program).by_jax(Lanes(by_program))
+        score = row[0] * moving.total(self.log_q_discrete)
+        return log_density.total(self.log_density) - log_q.total(self.log_q) + score
 
     def _drawn(self, row: Any) -> dict[Node, Any]:
         """What was drawn, by the nodes of the inputs."""
@@ -144,19 +150,6 @@ class _Pair:
             self.inputs[site.name]: jnp.round(part).astype(np.int64) if site.discrete else part
             for site, part in zip(self.drawn.values(), parts, strict=True)
         }
-
-
-def _evaluated(
-    recording: Recording,
-    terms: Sequence[Term],
-    have: dict[Node, Any],
-    sources: dict[Node, Step] | None = None,
-    nodes: Sequence[Node] = (),
-) -> ByJax:
-    """Terms of a recording, computed by JAX from the values of some nodes."""
-    lanes = Lanes()
-    lanes.values.update(have)
-    return Evaluator(recording.trace.graph, terms, have, sources, nodes).by_jax(lanes)
 
 
 def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
@@ -180,8 +173,7 @@ def _moving(distribution: Any, drawn: Any, site: Site) -> Any:
         raise errors.EngineCannotRun(
             f"{type(distribution).__name__} has no distribution function, so that its draws have no derivative by the "
             "parameters",
-            site=site.name,
-            where=site.where,
+            at=site,
             remedy=_SCORE,
         ) from None
     return drawn - (below - lax.stop_gradient(below)) * lax.stop_gradient(jnp.exp(-distribution.log_prob(drawn)))
@@ -205,17 +197,6 @@ def check_smooth(paths: Iterable[Path], what: str) -> None:
                     where=decision.where,
                     remedy=_SCORE,
                 )
-
-
-def _check_same_sites(drawn: dict[str, Site], program: Recording) -> None:
-    for site in program.sites:
-        if site.name not in drawn:
-            raise errors.EngineCannotRun(
-                "the guide does not draw it, and draws of the prior do not move with the parameters",
-                site=site.name,
-                where=site.where,
-                remedy=f"Let the guide draw every site. {_SCORE}",
-            )
 
 
 def _split(row: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:

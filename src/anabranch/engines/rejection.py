@@ -60,8 +60,7 @@ class Rejection(WeightedSampler):
                     raise errors.EngineCannotRun(
                         "Rejection needs a bound on the likelihood, and there is none that holds for every continuous "
                         "observation or factor",
-                        site=observation.name,
-                        where=observation.where,
+                        at=observation,
                         remedy="Give it one, Rejection(log_bound=...), or use ImportanceSampling",
                     )
 

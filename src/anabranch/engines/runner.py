@@ -20,16 +20,21 @@ __all__ = ["Runner", "check_site"]
 class Runner:
     """Executes a program for an engine, counts the executions, and numbers the paths that they take.
 
-    With `carries_values`, executions keep values of their sites when they move to another path.
+    With `carries_values`, executions keep values of their sites when they move to another path. If the division takes
+    another form, all executions so far are void (`Restarted`); of a guide, only the last ones count, and it goes on.
     """
 
-    def __init__(self, division: Division, seed: int, carries_values: bool = False) -> None:
-        self.division, self.program, self.carries_values = division, division.program, carries_values
+    def __init__(self, division: Division, seed: int, carries_values: bool = False, is_guide: bool = False) -> None:
+        self.division, self.carries_values, self.is_guide = division, carries_values, is_guide
         self.rng = np.random.default_rng([seed, 7])
+        self.evaluations = self.invalid = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.program = self.division.program
         self.paths: list[Path] = []
         self._numbers: dict[Any, int] = {}
         self._sites: dict[Key, Site] = {}
-        self.evaluations = self.invalid = 0
 
     def execute(self, n: int, given: Constraints | None = None) -> Traces:
         """Execute the program n times; sites without a given value are drawn from the prior."""
@@ -42,7 +47,9 @@ class Runner:
     def traces(self, executions: Sequence[Executions], n: int) -> Traces:
         """The traces of executions, in the order of their numbers."""
         if self.division.program is not self.program:
-            raise Restarted
+            if not self.is_guide:
+                raise Restarted
+            self._start()
         self.evaluations += n
         out = Traces.empty(self.paths, n)
         for group in executions:
@@ -65,8 +72,7 @@ class Runner:
             raise errors.EngineCannotRun(
                 f"the site is of another kind on another path ({known.where}), discrete, real or bound to a sum, so "
                 "that its values cannot be carried from one to the other",
-                site=site.name,
-                where=site.where,
+                at=site,
                 remedy="Give one of them another name, or use ab.DCC(), the default",
             )
 
@@ -97,7 +103,6 @@ def check_site(site: Site) -> None:
     if why := why_not_drawn(site):
         raise errors.EngineCannotRun(
             f"engines draw from the prior, and {why}",
-            site=site.name,
-            where=site.where,
+            at=site,
             remedy="Give the site a proper prior without a mask or a scale, or use ab.DCC(), the default",
         )

@@ -7,7 +7,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,14 +18,13 @@ from anabranch.divide import Division, Recording, Restarted, stable_hash
 from anabranch.engines.collection import Collection
 from anabranch.engines.runner import Runner, check_site
 from anabranch.engines.traces import Traces
-from anabranch.limits import INTERRUPTED, LimitReached, Limits, enforced
-from anabranch.pace import Pace
+from anabranch.limits import INTERRUPTED, LimitReached, Limits, Pace, enforced
 from anabranch.progress import Progress, Status
 
 __all__ = ["Sampler", "Session", "WeightedSampler", "recordings_of"]
 
-_RESTARTS = 5
 _INSTANT = 1e-9
+T = TypeVar("T")
 
 
 class Session:
@@ -238,24 +237,30 @@ class Sampler(ABC):
         return session.posterior()
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
-        division = self._explored(division, limits, seed)
+        return self.in_session(self._explored(division, limits, seed), limits, seed, progress, self._infer)
+
+    def in_session(
+        self, division: Division, limits: Limits, seed: int, progress: Progress, work: Callable[[Session], T]
+    ) -> T:
+        """Do some work in a session; in a new one if the division takes another form, which it does twice at most."""
         spent = 0
-        for _ in range(_RESTARTS):
+        while True:
             session = Session(self, division, limits, seed, progress, spent)
             try:
-                # Densities overflow far from the mass.
-                with np.errstate(all="ignore"):
-                    self._draw(session)
-                    return self.posterior(session)
+                with np.errstate(all="ignore"):  # densities overflow far from the mass
+                    return work(session)
             except Restarted:
                 spent = session.runner.evaluations
-            except KeyboardInterrupt:
-                if session.collection.is_empty:
-                    raise
-                session.stopped = INTERRUPTED
-                with np.errstate(all="ignore"):
-                    return session.posterior()
-        raise AssertionError("a division changes its form at most twice")
+
+    def _infer(self, session: Session) -> Posterior:
+        try:
+            self._draw(session)
+            return self.posterior(session)
+        except KeyboardInterrupt:
+            if session.collection.is_empty:
+                raise
+            session.stopped = INTERRUPTED
+            return session.posterior()
 
     def _explored(self, division: Division, limits: Limits, seed: int) -> Division:
         """The division after its first executions and the check of the program, in the form that the engine needs."""

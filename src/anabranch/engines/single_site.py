@@ -65,20 +65,14 @@ class LocalMoves:
 class SiteProposal:
     """The values to execute the program with, and the site that changes in each execution.
 
-    `chosen` is that site, a number in `keys`; `from_prior` says whether it is drawn from its prior; otherwise `steps`
-    are the changes of its coordinates, if it is continuous.
+    `chosen` is that site, a number in `keys`; `from_prior` says whether it is drawn from its prior; otherwise the steps
+    of the constraints are the changes of its coordinates, if it is continuous.
     """
 
     keys: list[Key]
     chosen: np.ndarray
     from_prior: np.ndarray
-    values: dict[Key, np.ndarray]
-    present: dict[Key, np.ndarray]
-    steps: dict[Key, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def given(self) -> Constraints:
-        return Constraints(self.values, self.present, self.steps, redraw_outside=True)
+    given: Constraints
 
 
 def single_site_step(
@@ -109,14 +103,14 @@ def propose(runner: Runner, state: Traces, local: LocalMoves, rng: Generator, le
     rank = (rng.random(n) * possible.sum(axis=0)).astype(int)
     chosen = (possible.cumsum(axis=0) > rank).argmax(axis=0)
     from_prior = rng.random(n) >= local.share
-    proposal = SiteProposal(keys, chosen, from_prior, dict(state.values), dict(state.present))
+    values, present, steps = dict(state.values), dict(state.present), {}
     for number in np.unique(chosen):
         key, mine = keys[number], chosen == number
-        proposal.present[key] = state.present[key] & ~(mine & from_prior)
+        present[key] = state.present[key] & ~(mine & from_prior)
         rows, site = np.flatnonzero(mine & ~from_prior), runner.site(key)
         if len(rows) and site.discrete:
-            values = proposal.values[key] = proposal.values[key].copy()
-            flat = values.reshape(n, -1)
+            values[key] = values[key].copy()
+            flat = values[key].reshape(n, -1)
             if flat.shape[1]:
                 entry = rng.integers(flat.shape[1], size=len(rows))
                 # Up or down, mostly by one or a few, sometimes by many.
@@ -124,21 +118,21 @@ def propose(runner: Runner, state: Traces, local: LocalMoves, rng: Generator, le
                 flat[rows, entry] += sign * rng.geometric(10.0 ** rng.uniform(-1.5, 0, len(rows)))
         elif len(rows):
             shape = site.unconstrained_shape
-            steps = proposal.steps[key] = np.zeros((n, *shape))
-            steps[rows] = local.steps(len(rows), key, int(np.prod(shape)), rng).reshape(-1, *shape)
-    return proposal
+            steps[key] = np.zeros((n, *shape))
+            steps[key][rows] = local.steps(len(rows), key, int(np.prod(shape)), rng).reshape(-1, *shape)
+    return SiteProposal(keys, chosen, from_prior, Constraints(values, present, steps, redraw_outside=True))
 
 
 def _kept(new: Traces, proposal: SiteProposal, key: Key) -> np.ndarray:
     """The rows in which a site has the value that it was given."""
-    n = len(new)
-    if key not in new.present or key not in proposal.present:
+    n, given = len(new), proposal.given
+    if key not in new.present or key not in given.present:
         return np.zeros(n, bool)
-    same = (new.values[key] == proposal.values[key]).reshape(n, -1).all(axis=1)
-    if key in proposal.steps:
+    same = (new.values[key] == given.values[key]).reshape(n, -1).all(axis=1)
+    if key in given.steps:
         # The site that moved has another value than it was given; `_log_jacobians` checks that value.
-        same |= proposal.steps[key].reshape(n, -1).any(axis=1)
-    return new.present[key] & proposal.present[key] & same
+        same |= given.steps[key].reshape(n, -1).any(axis=1)
+    return new.present[key] & given.present[key] & same
 
 
 def _log_ratio(state: Traces, new: Traces, proposal: SiteProposal) -> tuple[np.ndarray, np.ndarray]:
@@ -166,13 +160,12 @@ def _log_jacobians(state: Traces, new: Traces, proposal: SiteProposal, arrivals:
     out = np.zeros(len(state))
     for executions in arrivals:
         members = executions.members
-        for key, steps in proposal.steps.items():
+        for key, steps in proposal.given.steps.items():
             moved = steps[members].reshape(len(members), -1).any(axis=1)
             if key not in new.present or not (moved & new.present[key][members]).any():
                 continue
             at = np.flatnonzero(moved & new.present[key][members])
-            site, parameters = executions.parameters(key[0])
-            theirs = [parameter[at] for parameter in parameters]
+            site, theirs = executions.parameters(key[0], at)
             rows = members[at]
             before, after = state.values[key][rows], new.values[key][rows]
             arrived = np.isclose(after, site_transforms.moved(site, theirs, before, steps[rows]), rtol=1e-9, atol=0)
@@ -200,8 +193,8 @@ def _cannot_be_undone(
         for key, asked in redrawn.items():
             at = np.flatnonzero(asked[members])
             if len(at):
-                site, parameters = executions.parameters(key[0])
+                site, parameters = executions.parameters(key[0], at)
                 values = new.values[key][members[at]]
                 values = values.astype(np.int64) if site.discrete else values
-                out[members[at]] |= site_transforms.can_have(site, [parameter[at] for parameter in parameters], values)
+                out[members[at]] |= site_transforms.can_have(site, parameters, values)
     return out

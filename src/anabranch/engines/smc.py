@@ -5,10 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from anabranch.engines.particle_filter import Filter
-from anabranch.engines.resampling import SCHEME
+from anabranch.engines.particle_filter import SCHEME, Filter
 from anabranch.engines.sampler import Sampler, Session
-from anabranch.pace import Pace
+from anabranch.limits import Pace
 from anabranch.settings import check, whole
 
 __all__ = ["SMC"]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from anabranch import errors
-from anabranch.divide import Division, Restarted, find_paths
+from anabranch.divide import Division, find_paths
 from anabranch.engines.importance import GUIDE, guided
 from anabranch.engines.parametrised_guide import ParametrisedGuide
 from anabranch.engines.pathwise import Pathwise, check_smooth
@@ -91,12 +91,7 @@ class SVI(VariationalEngine):
         """The parameters after the fit that `infer` makes with this engine, the same seed and the same budget."""
         division = find_paths(program, *args, executions=self.executions, seed=seed, **kwargs)
         self.check_program(division)
-        with Progress() as display, np.errstate(all="ignore"):
-            while True:
-                try:
-                    return self.fitted(Session(self, division, Limits(budget), seed, display)).parameters
-                except Restarted:
-                    continue
+        return self.in_session(division, Limits(budget), seed, Progress(), self.fitted).parameters
 
     def fitted(self, session: Session) -> ParametrisedGuide:
         def step(n: int, rate: float) -> None:

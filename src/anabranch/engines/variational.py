@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.engines.sampler import Session, WeightedSampler
-from anabranch.pace import Pace
+from anabranch.limits import Pace
 from anabranch.settings import check, positive, share, whole
 
 __all__ = ["MIN_BATCH", "Adam", "VariationalEngine", "bounded", "centred", "gradient_scale"]

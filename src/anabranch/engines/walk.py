@@ -16,8 +16,7 @@ from anabranch.engines.path_loop import PathLoop, PathSteps, ProposedSteps, site
 from anabranch.engines.sampler import Session
 from anabranch.engines.single_site import LocalMoves, single_site_step
 from anabranch.engines.traces import Key, Traces
-from anabranch.limits import checkpoint, enforced, time_limit
-from anabranch.pace import LONGEST_PIECE
+from anabranch.limits import LONGEST_PIECE, checkpoint, enforced, time_limit
 
 __all__ = ["Walk"]
 

@@ -1,1 +1,1 @@
-"""Report: a posterior as text, HTML, figure and ArviZ data; the progress of a run."""
+"""Report: a posterior as text, HTML, figure and ArviZ data."""

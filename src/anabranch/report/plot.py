@@ -14,8 +14,7 @@ from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Solution
 from anabranch.report.palette import BLUE, GREY, ORANGE
 from anabranch.report.summary import MAX_PATHS, evidence_in_words
-from anabranch.report.table import with_error
-from anabranch.report.words import shortened, without_repeats
+from anabranch.report.table import shortened, with_error, without_repeats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +105,11 @@ def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
     if farthest > MAX_LINEAR_RANGE:
         values = values - best
         axes.set_xscale("symlog", linthresh=1.0)
-        _mark_powers(axes, farthest)
+        # Ticks at powers of ten down to beyond the farthest path, at most about eight.
+        powers = np.arange(np.ceil(np.log10(farthest)) + 1)
+        chosen = -(10.0 ** powers[:: -(len(powers) // 8 + 1)])
+        axes.set_xticks([*chosen, 0.0], [*(f"{each:,.0f}" for each in chosen), "0"], fontsize="x-small")
+        axes.set_xticks([], minor=True)
         axes.set_title("nats below the heaviest path", fontsize="small")
     else:
         axes.locator_params(axis="x", nbins=5)
@@ -115,14 +118,6 @@ def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
     axes.plot(values[~sure], position[~sure], "o", color=ORANGE, markerfacecolor="white")
     axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel("log evidence (dots)")
-
-
-def _mark_powers(axes: Axes, farthest: float) -> None:
-    """Ticks at powers of ten down to beyond the farthest path, at most about eight."""
-    powers = np.arange(np.ceil(np.log10(farthest)) + 1)
-    chosen = -(10.0 ** powers[:: -(len(powers) // 8 + 1)])
-    axes.set_xticks([*chosen, 0.0], [*(f"{each:,.0f}" for each in chosen), "0"], fontsize="x-small")
-    axes.set_xticks([], minor=True)
 
 
 def _marginals(solution: Solution) -> dict[str, np.ndarray]:

@@ -8,8 +8,7 @@ import numpy as np
 
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
-from anabranch.report.table import html_table, number, percent, text_table, with_error
-from anabranch.report.words import shortened, without_repeats
+from anabranch.report.table import html_table, number, percent, shortened, text_table, with_error, without_repeats
 
 __all__ = ["MAX_PATHS", "Summary", "evidence_in_words", "summary"]
 
@@ -51,11 +50,14 @@ def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: R
     """The summary of the posterior of the program with this name; solutions and evidence in the same order."""
     cost = f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s"
     found = "" if run.prior_mass_found is None else f"; {percent(run.prior_mass_found)} of the prior mass found"
+    others, weight = solutions[MAX_PATHS:], float(evidence.weights[MAX_PATHS:].sum())
+    unvisited = sum(solution.estimate is None for solution in others)
+    remark = f"; {unvisited:,} of them without an estimate" if unvisited else ""
     more = [f"and {len(warnings) - MAX_WARNINGS} more, in posterior.warnings"] * (len(warnings) > MAX_WARNINGS)
     return Summary(
         f"Posterior of {name}: {evidence_in_words(solutions, evidence)}",
         [_row(solution, evidence, k) for k, solution in enumerate(solutions[:MAX_PATHS])],
-        _other_paths(solutions[MAX_PATHS:], float(evidence.weights[MAX_PATHS:].sum())),
+        [f"and {len(others):,} more paths, with a total weight of {number(weight, 2)}{remark}"] if others else [],
         [run.stopped, f"{cost}, seed {run.seed}{found}."],
         [*warnings[:MAX_WARNINGS], *more],
     )
@@ -83,11 +85,3 @@ def _row(solution: Solution, evidence: Evidence, k: int) -> list[str]:
         str(solution.path.dim),
         f"{estimate.evaluations:,}",
     ]
-
-
-def _other_paths(others: Sequence[Solution], weight: float) -> list[str]:
-    if not others:
-        return []
-    unvisited = sum(solution.estimate is None for solution in others)
-    remark = f"; {unvisited:,} of them without an estimate" if unvisited else ""
-    return [f"and {len(others):,} more paths, with a total weight of {number(weight, 2)}{remark}"]

@@ -1,10 +1,11 @@
-"""Tables as text and HTML, and numbers as text."""
+"""Tables as text and HTML; numbers and the descriptions of paths as text."""
 
 import html
 import math
+import re
 from collections.abc import Sequence
 
-__all__ = ["html_table", "number", "percent", "text_table", "with_error"]
+__all__ = ["html_table", "number", "percent", "shortened", "text_table", "with_error", "without_repeats"]
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -68,3 +69,23 @@ def percent(share: float) -> str:
     """
     text = f"{100 * share:.4g}"
     return "> 99.99 %" if text == "100" and share < 1 else f"{text} %"
+
+
+def without_repeats(description: str) -> str:
+    """The description without repeated names: of visits to the same site only the number is kept.
+
+    >>> without_repeats("rule = 3, rule[1] = 2, rule[2] = 0, stop[2] = 1")
+    'rule = 3, [1] = 2, [2] = 0, stop[2] = 1'
+    """
+    out, former = [], None
+    for part in description.split(", "):
+        name = re.match(r"[\w.@:]+(?=(\[\d+\])? )", part)
+        repeated = name is not None and name[0] == former and part[name.end()] == "["
+        out.append(part[name.end() :] if name is not None and repeated else part)
+        former = name[0] if name is not None else None
+    return ", ".join(out)
+
+
+def shortened(text: str, length: int) -> str:
+    """The text cut in its middle: two descriptions may differ at either end."""
+    return text if len(text) <= length else f"{text[: length // 2]}…{text[len(text) - (length - length // 2 - 1) :]}"

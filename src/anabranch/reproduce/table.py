@@ -70,7 +70,9 @@ def _row(experiment: str, method: str, runs: list[Record], truths: Truths) -> di
     row |= _lppd(runs, truth) if experiment == "induction" else _clusters(runs, truth)
     if experiment == "gmm":
         row["predictive_distance"] = _median(_predictive_distances(runs, truth))
-    return row | _evidence(runs, truth.log_evidence) | _effort(runs)
+    paths, evaluations, seconds = ([run[key] for run in runs] for key in ("paths", "evaluations", "seconds"))
+    medians = {"evaluations_median": _median(evaluations), "seconds_median": _median(seconds)}
+    return row | _evidence(runs, truth.log_evidence) | {"paths_min": min(paths), "paths_max": max(paths)} | medians
 
 
 def _lppd(runs: list[Record], truth: InductionTruth) -> dict[str, Any]:
@@ -117,12 +119,6 @@ def _settled(history: Mapping[str, Sequence[Any]], exact: float) -> int | None:
         close = value is not None and abs(value - exact) < 1
         since = (evaluations if since is None else since) if close else None
     return since
-
-
-def _effort(runs: list[Record]) -> dict[str, Any]:
-    paths, evaluations, seconds = ([run[key] for run in runs] for key in ("paths", "evaluations", "seconds"))
-    medians = {"evaluations_median": _median(evaluations), "seconds_median": _median(seconds)}
-    return {"paths_min": min(paths), "paths_max": max(paths), **medians}
 
 
 def _predictive_distances(runs: list[Record], truth: MixtureTruth) -> list[float]:

@@ -76,8 +76,9 @@ class PathTrace(Trace):
         """A binary operation where JAX's promotion of types is beyond doubt; None where it is not."""
         right, sites = other, tracer.sites
         if type(other) is PathTracer:
-            if other._trace is not self:
-                return self._across_runs(function, tracer, other)
+            if other._trace is not self:  # a cache may ask whether a key of an earlier run equals that of this run
+                known = function is lax.eq and tracer.known is not None and other.known is not None
+                return self.constant(np.asarray(np.equal(tracer.known, other.known))) if known else None
             if other.aval is not tracer.aval:
                 return None
             right, sites = other.node if other.known is None else other.known, sites | other.sites
@@ -97,12 +98,6 @@ class PathTrace(Trace):
             right = np.asarray(right, FLOAT)
         primitive, params, avals = _as_equation(function)
         return self._record(primitive, [right, left] if reflected else [left, right], params, avals, sites)[0]
-
-    def _across_runs(self, function: Any, tracer: PathTracer, other: PathTracer) -> PathTracer | None:
-        """A cache asks whether a key of an earlier run equals that of this run."""
-        if function is not lax.eq or tracer.known is None or other.known is None:
-            return None
-        return self.constant(np.asarray(np.equal(tracer.known, other.known)))
 
     def concrete(self, tracer: PathTracer) -> np.ndarray:
         if tracer.known is None:

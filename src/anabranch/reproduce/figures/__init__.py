@@ -7,10 +7,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from anabranch.reproduce.figures.functions import functions
+from anabranch.reproduce.figures.induction import functions, resources
 from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability, visits
-from anabranch.reproduce.figures.resources import resources
-from anabranch.reproduce.figures.times import times
+from anabranch.reproduce.figures.panels import times
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
@@ -30,13 +29,8 @@ def draw_all(records: Sequence[Record], truths: Truths, folder: str | os.PathLik
         if figure is None:
             png.unlink(missing_ok=True)
             svg.unlink(missing_ok=True)
-        else:
-            _save(figure, png, svg)
-
-
-def _save(figure: Figure, png: Path, svg: Path) -> None:
-    """Write both files, identical bytes for identical records."""
-    figure.savefig(png, dpi=150)
-    figure.set_layout_engine("none")  # keep the layout, whose computation takes a while
-    with matplotlib.rc_context({"svg.hashsalt": svg.name}):
-        figure.savefig(svg, dpi=150, metadata={"Date": None})
+            continue
+        figure.savefig(png, dpi=150)
+        figure.set_layout_engine("none")  # keep the layout, whose computation takes a while
+        with matplotlib.rc_context({"svg.hashsalt": svg.name}):  # identical bytes for identical records
+            figure.savefig(svg, dpi=150, metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""Parts of several figures: a grid of panels, and strips with one point per run."""
+"""Parts of several figures: a grid of panels, and strips with one point per run, as in the figure of the times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,9 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anabranch.reproduce.figures.labels import METHODS
+from anabranch.report.table import number
+from anabranch.reproduce.figures.labels import METHODS, TITLES, runs_of
+from anabranch.reproduce.records import Record
+from anabranch.reproduce.truth import Truths
 
-__all__ = ["SMALL", "draw_strips", "panel_grid", "strip_height"]
+__all__ = ["SMALL", "draw_strips", "panel_grid", "strip_height", "times"]
 
 SMALL = 9
 """The smallest font size, in points."""
@@ -55,3 +58,23 @@ def draw_strips(axes: Axes, values: Mapping[str, Sequence[float]], text: Callabl
     axes.set_yticks(range(len(values)), [METHODS[name].label for name in values])
     axes.set_ylim(len(values) - 0.4, -0.6)
     axes.grid(axis="x", alpha=0.3)
+
+
+def times(records: Sequence[Record], truths: Truths) -> Figure | None:
+    """A figure of the seconds that each run took, one panel per experiment; the paper has none."""
+    runs = {experiment: found for experiment in TITLES if (found := runs_of(records, experiment))}
+    if not runs:
+        return None
+    seconds = {
+        experiment: {method: [run["seconds"] for run in those] for method, those in found.items()}
+        for experiment, found in runs.items()
+    }
+    heights = [strip_height(len(values)) for values in seconds.values()]
+    figure = Figure(figsize=(10, sum(heights) + 0.6), layout="constrained")
+    grid = figure.subplots(len(seconds), 1, sharex=True, squeeze=False, height_ratios=heights)
+    for axes, (experiment, values) in zip(grid.flat, seconds.items(), strict=True):
+        draw_strips(axes, values, lambda value: number(value, 3))
+        axes.set_title(TITLES[experiment], fontsize=10)
+    grid[-1, 0].set(xscale="log", xlabel="seconds")
+    figure.suptitle("Time per run, one point each")
+    return figure

@@ -1,4 +1,4 @@
-"""The evidence of each path against evaluations, and the evaluations spent on it: figure 7 of the paper."""
+"""Function induction, section 7.3: figures 6 and 7 of the paper."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from anabranch.programs import function_induction_data, function_induction_test_data
+from anabranch.report.palette import BLUE, GREY, ORANGE
 from anabranch.reproduce.figures.labels import METHODS, PALETTE, Line, runs_of
+from anabranch.reproduce.figures.panels import panel_grid
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import InductionTruth, Truths
 
-__all__ = ["formula", "heaviest", "resources", "runs_with_resources"]
+__all__ = ["formula", "functions", "heaviest", "resources", "runs_with_resources"]
 
 Resource = Mapping[str, list[Any]]
 """One path of a record, by visit: evaluations of the run so far, log Z_k, and evaluations spent on the path."""
@@ -26,8 +29,41 @@ LIGHT = "#C8C8C8"
 STYLES: tuple[Line, ...] = ("-", (0.0, (6.0, 1.5)), "-.", (0.0, (3.0, 1.0, 1.0, 1.0, 1.0, 1.0)))
 
 
+def functions(records: Sequence[Record], truths: Truths) -> Figure | None:
+    """A figure of posterior functions, of each method's run with the highest LPPD, and the exact ones (figure 6)."""
+    found = runs_of(records, "induction")
+    if not found:
+        return None
+    best = {method: max(runs, key=lambda run: run["lppd"]) for method, runs in found.items()}
+    figure, panels = panel_grid(1 + len(best), 3, (4, 2.6), ("x", "f(x)"))
+    _draw_exact(panels[0], truths.induction)
+    for axes, (method, run) in zip(panels[1:], best.items(), strict=True):
+        for values in run["functions"]["f"]:
+            axes.plot(run["functions"]["x"], values, color=GREY, linewidth=0.7, alpha=0.5, rasterized=True)
+        axes.set_title(f"{METHODS[method].label}\nrun {run['seed']}: LPPD {run['lppd']:.2f} nats", fontsize=10)
+    data, test = function_induction_data(), function_induction_test_data()
+    for axes in panels:
+        axes.plot(*data, "o", color=BLUE, markersize=4, label="observed data", zorder=3)
+        axes.plot(*test, "^", color=ORANGE, markersize=4, label="test data", zorder=3)
+    # A window around the data: functions of a poor posterior may go far beyond it.
+    y = np.concatenate([data[1], test[1]])
+    panels[0].set(xlim=(-2, 2), ylim=(y.min() - 1, y.max() + 1))
+    figure.suptitle("Posterior functions, from the run of each method with the highest LPPD")
+    handles, labels = panels[0].get_legend_handles_labels()
+    labels.append("posterior functions")
+    figure.legend([*handles, panels[-1].lines[0]], labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_exact(axes: Axes, truth: InductionTruth) -> None:
+    band = truth.predictive_lower, truth.predictive_upper
+    axes.fill_between(truth.predictive_x, *band, color="#D0D0D0", label="exact, 5% to 95%")
+    axes.plot(truth.predictive_x, truth.predictive_mean, color="black", linewidth=1.2, label="exact mean")
+    axes.set_title(f"Exact posterior\nLPPD {truth.lppd:.2f} nats", fontsize=10)
+
+
 def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
-    """A figure of log Z_k of the heaviest paths above the evaluations spent on them, in the first run of each DCC."""
+    """A figure of log Z_k of the heaviest paths, and what was spent on them, in the first runs of DCC (figure 7)."""
     runs = runs_with_resources(records)
     if not runs:
         return None
