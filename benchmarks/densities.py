@@ -897,3 +897,7 @@ FAMILIES = (signs, curved, uneven, symmetric, shrinking, heavy, processes, hiera
             discrete, changes, boxes, high, several)  # fmt: skip
 DENSITIES: list[Density] = [density for family in FAMILIES for density in family()]
 BY_NAME: dict[str, Density] = {density.name: density for density in DENSITIES}
+
+_FOUND = [density for density in DENSITIES if density.kind != "hidden"]
+FORTY: list[Density] = [_FOUND[round(i * (len(_FOUND) - 1) / 39)] for i in range(40)]
+"""Forty of them, evenly spaced over the list, for runs with many seeds; without the modes that hardly any draw meets."""

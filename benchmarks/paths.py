@@ -2,7 +2,7 @@
 
     python benchmarks/paths.py --only shell --samplers ours,dynesty --seeds 3 --budget 100000
     python benchmarks/paths.py --samplers ours,dynesty,dynesty-equal,nautilus,pocomc    hours, or days
-    python benchmarks/paths.py --calibrate --seeds 10 --budget 100000,1000000           ours alone, and its error bars
+    python benchmarks/paths.py --calibrate --only forty --seeds 10                      ours alone, and its error bars
     python benchmarks/paths.py --report                                                 from the records alone
 
 The densities are programs, in `densities.py`. A sampler of others runs at its own defaults, or, as `dynesty-equal`,
@@ -402,9 +402,11 @@ def listed(text: str) -> list[str]:
 
 
 def selected(only: str) -> list[str]:
-    """Names of the densities of which the name begins with, or the kind is, one of those given."""
-    from densities import DENSITIES
+    """Names of the densities of which the name begins with, or the kind is, one of those given; or of the forty."""
+    from densities import DENSITIES, FORTY
 
+    if only == "forty":
+        return [density.name for density in FORTY]
     wanted = listed(only)
     chosen = [d.name for d in DENSITIES if not wanted or any(d.name.startswith(w) or d.kind == w for w in wanted)]
     if not chosen:
@@ -414,7 +416,7 @@ def selected(only: str) -> list[str]:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="densities or kinds, with commas: shell-9,funnel")
+    parser.add_argument("--only", default="", help="densities or kinds, with commas: shell-9,funnel; or forty")
     parser.add_argument("--samplers", default="ours", help=", ".join(SAMPLERS))
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them")

@@ -24,7 +24,7 @@ from numpy.random import Generator
 
 from anabranch import errors
 from anabranch.conquer.enumeration import Enumerate
-from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS, Estimate, weights_are_trusted
+from anabranch.conquer.estimate import Estimate, weights_are_trusted
 from anabranch.conquer.forward import Forward
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
@@ -35,6 +35,7 @@ from anabranch.conquer.second_opinion import (
     MAX_ASKED,
     Opinion,
     answered,
+    are_good,
     consult,
     drawn_particles,
     is_below,
@@ -217,10 +218,10 @@ class Auto:
         """Temper a population; once it has reached the posterior, fit a mixture to it and sample from that."""
         before = target.evaluations
         population = state.population or self.tempering.start(target, rng)
-        if not any(len(sweep.points) for sweep in population.sweeps):
+        if not self._suffices(target, population):
             population = self._tempered(target, population, rng, left // 2)
         state = replace(state, population=population)
-        if population.under_way is not None and not population.sweeps:
+        if not self._suffices(target, population):
             return state
         try:
             mixture = self._from_particles(target, population, rng)
@@ -230,12 +231,17 @@ class Auto:
             mixture = self.modes.advance(target, mixture, rng, max(left - (target.evaluations - before), 100))
         return replace(state, state=mixture)
 
+    def _suffices(self, target: Target, population: SMCState) -> bool:
+        """Whether a mixture can be fitted to the particles of finished sweeps."""
+        return population.particles >= 4 * target.dim
+
     def _from_particles(self, target: Target, population: SMCState, rng: Generator) -> ModeMixtureState:
         """Importance sampling from a mixture fitted to the particles of a tempered population."""
-        if population.particles < 4 * target.dim:
-            return ModeMixtureState(failed="too few particles survived the tempering")
         points, families = drawn_particles(population, rng)
-        points = points[rng.permutation(np.flatnonzero(may_be_fitted(families)))[:2_000]]
+        fitting = may_be_fitted(families)
+        if fitting.sum() < 4 * target.dim:  # those of the heaviest sweeps descend from few draws
+            fitting[:] = True
+        points = points[rng.permutation(np.flatnonzero(fitting))[:2_000]]
         prior = target.prior(500, rng).points
         symmetries = find_symmetries(target, points)
         points = fold(points, symmetries)
@@ -317,8 +323,7 @@ class Auto:
 
     def _is_good(self, target: Target, mixture: ModeMixtureState, opinion: Opinion) -> bool:
         """Whether the weights have good diagnostics, and the population does not object."""
-        estimate = self.modes.estimate(target, mixture)
-        return opinion.is_content and estimate.ess >= MIN_ESS and not estimate.pareto_k > MAX_PARETO_K
+        return opinion.is_content and are_good(self.modes.estimate(target, mixture))
 
     def _with_more_draws(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """More draws from the mixture, and what the population says of it if it was adapted to them."""

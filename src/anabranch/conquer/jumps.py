@@ -16,7 +16,7 @@ from anabranch.conquer.target import Target
 
 __all__ = ["has_jumps", "is_climbable"]
 
-_POINTS, _HALVINGS = 8, 16
+_POINTS, _HALVINGS = 8, 24
 """Points in the middle of segments, and how often each is halved."""
 _MAX_EVALUATIONS = 1_000
 """Evaluations of the search; in many dimensions it has fewer points."""

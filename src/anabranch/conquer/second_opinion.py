@@ -20,7 +20,7 @@ from numpy.random import Generator
 
 from anabranch.conquer.ascent import climb, distinct, polish
 from anabranch.conquer.bridge import bridge
-from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS, Estimate
+from anabranch.conquer.estimate import MIN_ESS, Estimate, heavy_tailed, weights_are_trusted
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
@@ -34,6 +34,7 @@ __all__ = [
     "MAX_ASKED",
     "Opinion",
     "answered",
+    "are_good",
     "consult",
     "drawn_particles",
     "is_below",
@@ -55,6 +56,8 @@ _MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
 """Components that a proposal may have, and up to which its weights are believed by themselves."""
 _DOUBT = 0.2
 """The probability that the first search for modes has missed something."""
+_MAX_K = 1.0
+"""Pareto k from which on the mean of the weights may be infinite: they are not believed, however many there are."""
 _LOST = 7.0
 """Nats by which the evidence of every sweep is below that of the weights where the population has lost the mass."""
 _NEAR = 3.0
@@ -187,7 +190,8 @@ def answered(
     """
     objecting, fitting = opinion.points[opinion.objects], may_be_fitted(opinion.families)
     if opinion.is_content:
-        return modes.with_components(state, fit_to_points(opinion.points[fitting], rng), 0.5)
+        fitted = opinion.points[fitting] if fitting.sum() > target.dim else opinion.points
+        return modes.with_components(state, fit_to_points(fitted, rng), 0.5) if len(fitted) else state
     starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
     state, _ = climbed(target, modes, state, starts, evaluations)
     objecting = opinion.points[opinion.objects & fitting]
@@ -228,8 +232,10 @@ def scouted(
     """
     if not is_climbable(target):
         return state, None
-    scouts = target.prior(int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS)), rng).points
-    starts = np.concatenate([scouts, *(sweep.highest for sweep in population.sweeps)])
+    number = int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS))
+    scouts = target.prior(number, rng).points
+    of_each = number // (2 * len(population.sweeps)) + 1 if population.sweeps else 0
+    starts = np.concatenate([scouts, *(sweep.highest[:of_each] for sweep in population.sweeps)])
     state, near = climbed(target, modes, state, starts, min(evaluations // 4, 40 * (20 * target.dim + 20)))
     return state, int(near[: len(scouts)].sum())
 
@@ -239,8 +245,9 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
 
     Weights are believed if they have good diagnostics, no particle objects, and the others do not find more.
     """
-    trusted = by_weights.ess >= MIN_ESS and not by_weights.pareto_k > MAX_PARETO_K
-    with_unseen = replace(by_weights, log_evidence_sd=float(np.hypot(by_weights.log_evidence_sd, opinion.unseen)))
+    trusted = are_good(by_weights)
+    sd = heavy_tailed(by_weights.log_evidence_sd, by_weights.pareto_k)
+    with_unseen = replace(by_weights, log_evidence_sd=float(np.hypot(sd, opinion.unseen)))
     if opinion.is_lost:
         return replace(with_unseen, is_confirmed=trusted)
     bridged = _bridged(by_weights, by_tempering, opinion)
@@ -253,6 +260,11 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
     best = by_tempering if is_worse else bridged
     # Particles may have lost what climbs have found: even poor weights do not invent mass.
     return replace(by_weights, is_confirmed=False) if is_below(best, by_weights) else best
+
+
+def are_good(by_weights: Estimate) -> bool:
+    """Whether the diagnostics of importance weights are good enough for them to be believed if nobody objects."""
+    return weights_are_trusted(by_weights.ess, by_weights.pareto_k) and not by_weights.pareto_k > _MAX_K
 
 
 def _bridged(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:
