@@ -900,4 +900,4 @@ BY_NAME: dict[str, Density] = {density.name: density for density in DENSITIES}
 
 _FOUND = [density for density in DENSITIES if density.kind != "hidden"]
 FORTY: list[Density] = [_FOUND[round(i * (len(_FOUND) - 1) / 39)] for i in range(40)]
-"""Forty of them, evenly spaced over the list, for runs with many seeds; without the modes that hardly any draw meets."""
+"""Forty of them, evenly spaced over the list, for runs with many seeds; without modes that hardly any draw meets."""

@@ -65,6 +65,17 @@ def test_a_path_of_another_form_starts_again_under_its_number():
     assert table.evaluations == table.written_off == 70
 
 
+def test_a_path_whose_evidence_is_known_to_several_nats_is_doubtful():
+    """Sweeps of tempering may scatter so much, while their particles are many."""
+    table = PathTable()
+    table.update(division(path("a")))
+    record = table.records["a"]
+    record.estimate = known(-60.0, 0.4, ess=640.0)
+    assert not record.is_doubtful
+    record.estimate = known(-60.0, 14.5, ess=640.0)
+    assert record.is_doubtful
+
+
 def test_a_path_that_is_gone_leaves_its_evaluations_behind():
     table = PathTable()
     table.update(division(path("a"), path("b")))

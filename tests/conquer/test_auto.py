@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ import anabranch as ab
 from anabranch.conquer import Auto, PathTarget
 from anabranch.conquer.auto import AutoState
 from anabranch.conquer.mode_mixture import ModeMixtureState
+from anabranch.conquer.smc import SMCState
 
 
 def discrete():
@@ -216,3 +218,17 @@ def test_a_visit_keeps_to_its_evaluations():
         assert target.evaluations - before < 1.25 * evaluations
     assert state.method == "modes"
     assert state.spent == target.evaluations
+
+
+def test_particles_that_all_descend_from_one_draw_can_be_fitted():
+    """Half of the families are left to the bridge, unless that leaves none."""
+    target, rng = target_of(jumps), np.random.default_rng(0)
+    auto = Auto()
+    state = auto.start(target, rng)
+    for _ in range(3):
+        state = auto.advance(target, state, rng, 8_000)
+    one = [replace(sweep, founders=np.ones(len(sweep.points), int)) for sweep in state.population.sweeps]
+    again = auto._with_particles(target, AutoState("particles", population=SMCState(tuple(one))), rng, 8_000)
+    assert again.state.failed == ""
+    estimate = auto.modes.estimate(target, again.state)
+    assert abs(estimate.log_evidence - EXACT[jumps]) < 4 * estimate.log_evidence_sd < 0.5

@@ -47,6 +47,12 @@ def kink():
     ab.observe("y", dist.Laplace(jnp.abs(x), 0.01), np.array([0.5, 0.1, 0.0]))
 
 
+def steep_kink():
+    """The slope changes by 2,000 within a standard deviation of the prior."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    ab.observe("y", dist.Normal(jnp.abs(x), 0.02), np.array([0.4, 0.8, 1.2, 1.8]))
+
+
 def floor():
     ab.observe("y", dist.Normal(jnp.floor(ab.sample("x", dist.Normal(0.0, 10.0))), 0.3), 14.1)
 
@@ -91,7 +97,9 @@ def target_of(program, *args):
     return PathTarget(max(ab.find_paths(program, *args, executions=50).paths, key=lambda each: each.dim))
 
 
-@pytest.mark.parametrize("program", [regression, narrow_mixture, funnel, simplex, guarded, kink, without_mass])
+@pytest.mark.parametrize(
+    "program", [regression, narrow_mixture, funnel, simplex, guarded, kink, steep_kink, without_mass]
+)
 def test_what_is_continuous_has_no_jumps(program):
     assert not has_jumps(target_of(program))
 
@@ -112,7 +120,7 @@ def test_many_dimensions_are_looked_into_at_fewer_points():
 
     target = target_of(program)
     assert not has_jumps(target)
-    assert target.evaluations < 1_600
+    assert target.evaluations <= 50 + 60 * 26  # prior draws, and one segment along each coordinate
 
 
 @pytest.mark.parametrize(("program", "expected"), [(regression, True), (change_point, False)])

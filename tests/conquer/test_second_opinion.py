@@ -316,6 +316,15 @@ def test_the_bridge_is_believed_where_the_weights_have_poor_diagnostics():
         assert reconciled(poor, tempered(-3.0, 0.2), CONTENT).method == "Bridge"
 
 
+def test_many_weights_with_a_heavy_tail_are_believed_with_a_larger_error():
+    heavy = said(-3.0, 0.01, ess=5_000.0, k=0.85)
+    estimate = reconciled(heavy, tempered(-3.0, 0.2), CONTENT)
+    assert estimate.method == "ModeMixture"
+    assert estimate.log_evidence_sd == pytest.approx(np.hypot(0.015, CONTENT.unseen))
+    without_mean = said(-3.0, 0.01, ess=5_000.0, k=1.05)
+    assert reconciled(without_mean, tempered(-3.0, 0.2), CONTENT).method == "Bridge"
+
+
 def test_tempering_is_believed_where_the_bridge_has_a_larger_error():
     by_tempering = tempered(-3.0, 1e-4)
     assert reconciled(said(-5.0, 0.01), by_tempering, OBJECTS) is by_tempering

@@ -308,6 +308,46 @@ def test_more_budget_makes_more_and_larger_sweeps():
     assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd
 
 
+def test_many_draws_from_the_start_make_a_long_first_step():
+    """It leaves so many effective draws for each chain, and the same evidence."""
+    path, exact = normals_case(4)
+    target, steps = PathTarget(path), {}
+    for effective in (4.0, 1e9):
+        method, rng = SMC(chains=32, draws=256, effective_starts=effective), np.random.default_rng(0)
+        state = method.advance(target, method.start(target, rng), rng, 100_000)
+        steps[effective] = state.ladder
+        estimate = method.estimate(target, state)
+        assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd < 0.5
+    assert steps[4.0][0] > 2 * steps[1e9][0]
+    assert len(steps[4.0]) < len(steps[1e9])
+
+
+def test_the_highest_draws_from_the_start_are_kept():
+    path, _ = normals_case(2)
+    _, state = run(path, 0, 20_000)
+    y = np.array([0.0, 1.5])
+    for sweep in state.sweeps:
+        distance = np.linalg.norm(sweep.highest - y, axis=1)
+        assert (np.diff(distance) >= 0).all()  # the highest first
+        # The nearest of so many draws of the prior, which has a density of 0.05 there.
+        assert distance[0] < 5 * np.sqrt(1 / (np.pi * 0.05 * sweep.draws))
+
+
+def test_chains_that_stay_in_their_modes_are_not_moved_in_vain():
+    def apart():
+        x = ab.sample("x", dist.Uniform(-1.0, 1.0))
+        ab.factor("modes", jnp.logaddexp(-0.5 * ((x - 0.5) / 1e-3) ** 2, -3.0 - 0.5 * ((x + 0.5) / 1e-3) ** 2))
+
+    target = PathTarget(ab.find_paths(apart, executions=5).paths[0])
+    rng, places = np.random.default_rng(0), np.log(np.array([[3.0], [1 / 3]]))
+    points = np.repeat(places, 100, axis=0) + 1e-3 * rng.standard_normal((200, 1))
+    tempering, founders = Tempering(target), np.arange(200)
+    shape = Shape.of(points, founders, founders % 2, target.discrete)
+    states, _, complete = Mutation(tempering, 1.0, shape).run(tempering.at(points), Tuning(False), 1_000, rng)
+    assert complete
+    assert len(states) // 200 < 100
+
+
 def test_evaluations_are_about_as_many_as_given():
     path, _ = normals_case(2)
     estimate, _ = run(path, 0, 40_000)

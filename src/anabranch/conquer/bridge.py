@@ -123,7 +123,9 @@ class Side:
     def bridged(self, chains: np.ndarray, log_density: np.ndarray) -> tuple[float, float]:
         """log Ẑ and its error by the bridge to other chains (N, T, d) with these log densities (N, T)."""
         log_proposal = self.proposal.log_density(chains.reshape(-1, chains.shape[2])).reshape(log_density.shape)
-        size = float(chain_ess((log_density - log_proposal)[:, :, None])[0])
+        # Chains that stay out of a tail for long leave the ratio there unseen: the slowest moment counts.
+        seen = np.concatenate([(log_density - log_proposal)[:, :, None], chains, chains**2], axis=2)
+        size = float(chain_ess(seen).min())
         effective = min(size, log_density.size) if np.isfinite(size) else float(len(log_density))
         return bridge(log_density.ravel(), log_proposal.ravel(), self.log_target, self.log_proposal, effective)
 

@@ -40,7 +40,7 @@ class Chains:
 
     chains: int = 4
     warmup: int = 400
-    acceptance: float = 0.8
+    acceptance: float = 0.9
     initial: np.ndarray | None = field(default=None, compare=False, repr=False)
     depth: float = 10.0
     max_draws: int = 40_000

@@ -158,11 +158,13 @@ def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[
 
 
 def _doubt(estimate: Estimate) -> str:
-    """Which diagnostics of an estimate fail, as the end of a sentence."""
+    """The diagnostics of an estimate that is doubted, as the end of a sentence."""
+    parts = [f"{estimate.ess:.1f} effective draws"]
+    if not np.isnan(estimate.pareto_k):
+        parts.append(f"a Pareto k of {estimate.pareto_k:.2g}")
     if estimate.log_evidence_sd > MAX_SD:
-        return f"its log evidence has an error of {estimate.log_evidence_sd:.2g}"
-    k = "" if np.isnan(estimate.pareto_k) else f" and a Pareto k of {estimate.pareto_k:.2g}"
-    return f"its estimate has {estimate.ess:.1f} effective draws{k}"
+        parts.append(f"an error of {estimate.log_evidence_sd:.2g} in its log evidence")
+    return f"its estimate has {' and '.join(parts)}"
 
 
 def _reliable_budget(state: SearchState) -> int:
