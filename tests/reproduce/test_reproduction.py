@@ -227,8 +227,10 @@ SMALLEST = {"gmm": 1_000, "misspecified": 100, "induction": 3_000}
 
 @pytest.mark.parametrize(
     ("budgets", "workers"),
-    [(SMALLEST, 1), pytest.param({}, 2, marks=pytest.mark.slow)],
-    ids=["smallest", "as a user runs it"],
+    [
+        pytest.param(SMALLEST, 1, id="smallest", marks=pytest.mark.usefixtures("processes_compile_quickly")),
+        pytest.param({}, 2, id="as a user runs it", marks=pytest.mark.slow),
+    ],
 )
 def test_the_quick_version(
     budgets: dict[str, int], workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
