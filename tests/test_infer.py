@@ -78,7 +78,7 @@ def test_function_induction_of_the_paper():
     np.testing.assert_allclose(heavy, exact, atol=0.02)
 
 
-@pytest.mark.parametrize("seeds", [8, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [4, pytest.param(400, marks=pytest.mark.slow)])
 def test_the_errors_are_calibrated(seeds):
     case = named("figure_two")
     posteriors = [ab.infer(case.program, *case.args, seed=seed, tolerance=0.02) for seed in range(seeds)]

@@ -227,15 +227,19 @@ SMALLEST = {"gmm": 1_000, "misspecified": 100, "induction": 3_000}
 
 @pytest.mark.parametrize(
     ("budgets", "workers"),
-    [
-        pytest.param(SMALLEST, 1, id="smallest", marks=pytest.mark.usefixtures("processes_compile_quickly")),
-        pytest.param({}, 2, id="as a user runs it", marks=pytest.mark.slow),
-    ],
+    [(SMALLEST, 1), pytest.param({}, 2, marks=pytest.mark.slow)],
+    ids=["smallest", "as a user runs it"],
 )
 def test_the_quick_version(
-    budgets: dict[str, int], workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    budgets: dict[str, int],
+    workers: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """All experiments and methods, in processes of their own: every record, figure, table and the page."""
+    if budgets:
+        request.getfixturevalue("processes_compile_quickly")
     for name, budget in budgets.items():
         smaller = replace(experiments.EXPERIMENTS[name], quick_budget=budget)
         monkeypatch.setitem(experiments.EXPERIMENTS, name, smaller)
