@@ -50,13 +50,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The many seeds of a calibration evaluate much."""
-    for item in items:
-        if item.name.startswith("test_the_errors_are_calibrated"):
-            item.add_marker("optimised")
-
-
 @pytest.fixture(autouse=True)
 def _optimise(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile as for use where a test evaluates much."""

@@ -90,7 +90,7 @@ class TestEvery:
         assert "budget of 3,000 evaluations" in posterior.run.stopped
 
     def test_time_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        use_false_clock(monkeypatch, step=0.0001)
+        use_false_clock(monkeypatch, step=0.00005)
         posterior = ab.infer(coin, 7, engine=ALL[name], budget=10**9, seconds=0.3, tolerance=None)
         assert "0.3 seconds" in posterior.run.stopped
         assert posterior.probability("fair").keys() == {0, 1}
