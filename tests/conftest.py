@@ -16,6 +16,7 @@ import pytest
 
 COMPILED = pytest.StashKey[str]()
 
+OPTIMISED = bool(os.environ.get("ANABRANCH_OPTIMISED"))
 # XLA then makes loops by the older of its two ways, which compiles in half of the time, and evaluates as quickly.
 QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
 
@@ -26,8 +27,6 @@ def pytest_configure(config: pytest.Config) -> None:
     These are settings of this process, not environment variables: the processes that tests start compile for
     themselves, and as XLA does by default. So does everything with ANABRANCH_OPTIMISED=1.
     """
-    if not os.environ.get("ANABRANCH_OPTIMISED"):
-        _compile_quickly()
     given = getattr(config, "workerinput", None)
     if given is not None:
         _use(given["compiled"])
@@ -53,7 +52,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _optimise(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile as for use where a test evaluates much."""
-    if request.node.get_closest_marker("optimised") is None or os.environ.get("ANABRANCH_OPTIMISED"):
+    if request.node.get_closest_marker("optimised") is None or OPTIMISED:
         yield
         return
     import jax
@@ -66,6 +65,8 @@ def _optimise(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def processes_compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a test that starts processes which compile much."""
+    if OPTIMISED:
+        return
     monkeypatch.setenv("XLA_FLAGS", f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}".strip())
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
@@ -88,6 +89,8 @@ def _compile_quickly() -> None:
 def _use(folder: str) -> None:
     import jax
 
+    if not OPTIMISED:
+        _compile_quickly()
     if jax.__version_info__ < (0, 10):  # it logs an error, of no consequence, for each program that it takes from there
         return
     jax.config.update("jax_compilation_cache_dir", folder)
