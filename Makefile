@@ -11,6 +11,9 @@ REPRODUCE_ARGS ?= all
 # divisions, what jax has compiled) is made once, and takes from the other when it is done.
 XDIST := -n 2 --dist worksteal
 
+# XLA optimises little in `make test`, which then takes half of the time, and as for users in the longer ones.
+OPTIMISED := ANABRANCH_OPTIMISED=1
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
@@ -44,12 +47,12 @@ test: lint ## lint, then run the tests and the examples in docstrings
 
 test-slow: $(INSTALLED) ## run the tests that `make test` leaves out, which take long
 	@echo "==> pytest, slow"
-	@$(BIN)/python -m pytest $(XDIST) -m slow $(PYTEST_ARGS)
+	@$(OPTIMISED) $(BIN)/python -m pytest $(XDIST) -m slow $(PYTEST_ARGS)
 	@echo "==> pytest, more examples"
-	@ANABRANCH_EXAMPLES=5 $(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) tests/divide/test_properties.py
+	@$(OPTIMISED) ANABRANCH_EXAMPLES=5 $(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) tests/divide/test_properties.py
 
 test-versions: $(INSTALLED) ## run the tests with the oldest and the newest versions of Python, jax and NumPyro supported
-	@$(BIN)/nox -- $(PYTEST_ARGS)
+	@$(OPTIMISED) $(BIN)/nox -- $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## check style and types
 	@echo "==> ruff check"

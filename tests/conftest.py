@@ -1,19 +1,31 @@
-"""What jax compiles for one test is not compiled again for another one, nor by the other worker of pytest-xdist."""
+"""What jax compiles for one test is not compiled again for another one, nor by the other worker of pytest-xdist.
+
+Most of what the tests take is compilation, of programs that are evaluated a few times: XLA is told to optimise little,
+except in tests marked optimised, which evaluate long enough that optimising pays.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
 COMPILED = pytest.StashKey[str]()
 
+OPTIMISED = bool(os.environ.get("ANABRANCH_OPTIMISED"))
+# XLA then makes loops by the older of its two ways, which compiles in half of the time, and evaluates as quickly.
+QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let jax keep what it compiles in a folder of this session: the key is the whole program that XLA is given.
 
-    It is a setting of this process, not an environment variable: the processes that tests start compile for themselves.
+    These are settings of this process, not environment variables: the processes that tests start compile for
+    themselves, and as XLA does by default. So does everything with ANABRANCH_OPTIMISED=1.
     """
     given = getattr(config, "workerinput", None)
     if given is not None:
@@ -31,9 +43,54 @@ def pytest_configure_node(node: object) -> None:
     node.workerinput["compiled"] = node.config.stash[COMPILED]  # type: ignore[attr-defined]
 
 
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage the modules and the tests, which stay."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _optimise(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile as for use where a test evaluates much."""
+    if request.node.get_closest_marker("optimised") is None or OPTIMISED:
+        yield
+        return
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture
+def processes_compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that starts processes which compile much."""
+    if OPTIMISED:
+        return
+    monkeypatch.setenv("XLA_FLAGS", f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}".strip())
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+
+def _compile_quickly() -> None:
+    """Set what there is a setting for; the rest XLA reads from the environment, when it compiles for the first time."""
+    import jax
+
+    given = os.environ.get("XLA_FLAGS")
+    os.environ["XLA_FLAGS"] = f"{QUICK_TO_COMPILE} {given or ''}".strip()
+    try:
+        jax.jit(lambda x: x + 1)(1)
+    finally:
+        del os.environ["XLA_FLAGS"]
+        if given is not None:
+            os.environ["XLA_FLAGS"] = given
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 def _use(folder: str) -> None:
     import jax
 
+    if not OPTIMISED:
+        _compile_quickly()
     if jax.__version_info__ < (0, 10):  # it logs an error, of no consequence, for each program that it takes from there
         return
     jax.config.update("jax_compilation_cache_dir", folder)

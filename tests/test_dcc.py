@@ -50,7 +50,7 @@ def test_the_budget_is_kept_to_where_there_are_many_paths():
 
 
 def test_time_is_kept_to(monkeypatch):
-    use_false_clock(monkeypatch, step=0.0002)
+    use_false_clock(monkeypatch, step=0.001)
     posterior = figure(seconds=3, tolerance=None, budget=10**9)
     assert posterior.run.stopped == "The 3 seconds are over."
     assert posterior.run.seconds >= 3

@@ -38,7 +38,7 @@ def test_of_importance_sampling_the_evidence_is_noted_as_it_grows() -> None:
     assert abs(looks["log_evidence"].iloc[-1] - posterior.log_evidence) < 0.05
 
 
-@pytest.mark.parametrize(("chains", "budget"), [(10, 3_000), (100, 50_000), (3, 9_000)])
+@pytest.mark.parametrize(("chains", "budget"), [(10, 3_000), (100, 50_000), (6, 9_000)])
 def test_of_chains_some_states_are_noted_for_every_chain(chains: int, budget: int) -> None:
     engine = ab.engines.RandomWalkMH(chains=chains)
     history = ab.infer(programs.branching, 2.0, engine=engine, budget=budget).history
@@ -56,7 +56,7 @@ def test_every_path_that_a_chain_was_on_is_noted() -> None:
         k = ab.sample("k", dist.Geometric(0.3))
         ab.observe("y", dist.Normal(float(k), 3.0), 2.0)
 
-    posterior = ab.infer(program, engine=ab.engines.LightweightMH(chains=25), budget=100_000)
+    posterior = ab.infer(program, engine=ab.engines.LightweightMH(chains=100), budget=100_000)
     visits = posterior.history.dropna(subset=["chain"])
     # Noted are some 4,000 states of 100,000: light paths are visited in between.
     assert set(visits["path"]) >= set(posterior.paths["path"])

@@ -14,12 +14,10 @@ from anabranch.conquer.bridge import Side, bridge, crossed, fit_proposal
 from anabranch.conquer.student import StudentMixture
 from calibration import check_calibrated
 
-SEEDS = 120
 
-
-def generators(case: int) -> list[np.random.Generator]:
+def generators(case: int, seeds: int) -> list[np.random.Generator]:
     """Different ones for each case, so that their errors are independent."""
-    return [np.random.default_rng([case, seed]) for seed in range(SEEDS)]
+    return [np.random.default_rng([case, seed]) for seed in range(seeds)]
 
 
 def student(dim: int, df: float = np.inf, width: float = 1.0, mean: float = 0.0) -> StudentMixture:
@@ -45,10 +43,10 @@ class Skewed:
 # The error ------------------------------------------------------------------------------------------------------------
 
 
-def independent_draws(n, proposals):
+def independent_draws(n, proposals, seeds):
     target, proposal = Skewed(3, shift=7.0), student(3, df=5.0, width=0.8, mean=0.9)
     z = []
-    for rng in generators(n):
+    for rng in generators(n, seeds):
         x, y = target.draw(n, rng), proposal.draw(proposals, rng)
         parts = [d.log_density(p) for p in (x, y) for d in (target, proposal)]
         log_z, sd = bridge(*parts, n)
@@ -57,10 +55,10 @@ def independent_draws(n, proposals):
     return z
 
 
-def proposals_outside_the_path():
+def proposals_outside_the_path(seeds):
     """A normal cut in half: half of the proposal's draws have no density, and Z is a half."""
     z = []
-    for rng in generators(1):
+    for rng in generators(1, seeds):
         proposal = student(1, df=10.0)
         x, y = np.abs(rng.standard_normal((500, 1))), proposal.draw(500, rng)
         normal = student(1)
@@ -75,10 +73,10 @@ def chains_of(target: Any, rng: np.random.Generator, steps: int) -> tuple[np.nda
     return points.reshape(4, steps, -1), target.log_density(points).reshape(4, steps)
 
 
-def cross_fitting(dim):
+def cross_fitting(dim, seeds):
     """Few draws for each parameter of the proposal: fitted to the draws it is bridged to, it would be biased."""
     target, z = Skewed(dim), []
-    for rng in generators(10 + dim):
+    for rng in generators(10 + dim, seeds):
         chains, log_density = chains_of(target, rng, steps=75)
         even, odd = (Side.fitted(half, 0.6 * np.eye(dim)) for half in (chains[0::2], chains[1::2]))
         even, odd = (side.extended(target, 150, rng) for side in (even, odd))
@@ -87,13 +85,13 @@ def cross_fitting(dim):
     return np.sqrt(1.5) * np.array(z)  # two halves count as if they were correlated by a half; here they are not
 
 
-def autocorrelated_draws():
+def autocorrelated_draws(seeds):
     """An autoregressive chain, with ρ = 0.9: the error must be that of the draws it is worth, not of all.
 
     The proposal is narrower than the posterior, so that its own draws do not settle Z.
     """
     rho, target, proposal, z, naive = 0.9, student(1), student(1, width=0.5), [], []
-    for rng in generators(2):
+    for rng in generators(2, seeds):
         noise = np.sqrt(1 - rho**2) * rng.standard_normal((1000, 2, 1))
         noise[0] /= np.sqrt(1 - rho**2)
         chains = lfilter([1.0], [1.0, -rho], noise, axis=0).swapaxes(0, 1)
@@ -108,12 +106,15 @@ def autocorrelated_draws():
     return np.array(z) / 1.1  # of so few independent draws the autocorrelation is known to a tenth or so, and too small
 
 
-def test_the_errors_are_calibrated():
+@pytest.mark.parametrize("seeds", [40, pytest.param(120, marks=pytest.mark.slow)])
+def test_the_errors_are_calibrated(seeds):
+    sizes = [(400, 400), (1000, 200), (200, 1000)]
     check_calibrated(
-        {f"{n} draws, {m} proposals": independent_draws(n, m) for n, m in [(400, 400), (1000, 200), (200, 1000)]}
-        | {"proposals outside the path": proposals_outside_the_path()}
-        | {f"cross-fitting in {dim} dimensions": cross_fitting(dim) for dim in (1, 8)}
-        | {"autocorrelated draws": autocorrelated_draws()}
+        {f"{n} draws, {m} proposals": independent_draws(n, m, seeds) for n, m in sizes}
+        | {"proposals outside the path": proposals_outside_the_path(seeds)}
+        | {f"cross-fitting in {dim} dimensions": cross_fitting(dim, seeds) for dim in (1, 8)}
+        | {"autocorrelated draws": autocorrelated_draws(seeds)},
+        min_scores=7 * seeds,
     )
 
 

@@ -224,6 +224,7 @@ def check_frequencies(distribution, x):
 
 
 @pytest.mark.usefixtures("host_only")
+@pytest.mark.optimised  # thousands of draws through distribution functions that are loops
 @pytest.mark.parametrize(("construct", "arguments"), batches(CONTINUOUS))
 def test_continuous_distributions_have_their_law(construct, arguments):
     distribution = make(construct, arguments)

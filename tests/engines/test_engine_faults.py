@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -55,6 +56,12 @@ def coin(heads: int) -> None:
     ab.observe("heads", dist.Binomial(10, p), heads)
 
 
+@cache
+def on_the_coin(name: str) -> ab.Posterior:
+    """A run that several tests look at."""
+    return ab.infer(coin, 7, engine=ALL[name], budget=3_000, seed=5, workers=1, tolerance=None)
+
+
 def positives() -> None:
     """Its branches give 256 decision sequences with the same sites, and are run as selects after some of them."""
     count = 0.0
@@ -67,8 +74,10 @@ def positives() -> None:
 @pytest.mark.parametrize("name", ALL)
 class TestEvery:
     def test_same_seed_gives_the_same_answer(self, name: str) -> None:
-        one, two = (ab.infer(coin, 7, engine=ALL[name], budget=3_000, seed=5, workers=w) for w in (1, 3))
-        other = ab.infer(coin, 7, engine=ALL[name], budget=3_000, seed=6)
+        one = on_the_coin(name)
+        two, other = (
+            ab.infer(coin, 7, engine=ALL[name], budget=3_000, seed=seed, workers=3, tolerance=None) for seed in (5, 6)
+        )
         assert one.log_evidence == two.log_evidence
         assert one.evidence.weights.tolist() == two.evidence.weights.tolist()
         for mine, theirs in zip(one.solutions, two.solutions, strict=True):
@@ -76,7 +85,7 @@ class TestEvery:
         assert one.evidence.weights.tolist() != other.evidence.weights.tolist()
 
     def test_budget_is_kept(self, name: str) -> None:
-        posterior = ab.infer(coin, 7, engine=ALL[name], budget=3_000, tolerance=None)
+        posterior = on_the_coin(name)
         assert 2_900 <= posterior.run.evaluations <= 3_000
         assert "budget of 3,000 evaluations" in posterior.run.stopped
 
@@ -87,7 +96,7 @@ class TestEvery:
         assert posterior.probability("fair").keys() == {0, 1}
 
     def test_evidence_is_given_or_known_not_to_be(self, name: str) -> None:
-        posterior = ab.infer(coin, 7, engine=ALL[name], budget=3_000)
+        posterior = on_the_coin(name)
         if name in WITHOUT_EVIDENCE:
             assert posterior.log_evidence is None
             assert f"not given by {name.split(',')[0]}" in repr(posterior)
@@ -173,7 +182,7 @@ class TestEvery:
             ab.infer(program, engine=ALL[name])
 
     def test_answers_survive_saving(self, name: str, tmp_path: Any) -> None:
-        posterior = ab.infer(coin, 7, engine=ALL[name], budget=2_000)
+        posterior = on_the_coin(name)
         posterior.save(tmp_path / "run")
         again = ab.load(tmp_path / "run")
         assert again.log_evidence == posterior.log_evidence

@@ -231,9 +231,15 @@ SMALLEST = {"gmm": 1_000, "misspecified": 100, "induction": 3_000}
     ids=["smallest", "as a user runs it"],
 )
 def test_the_quick_version(
-    budgets: dict[str, int], workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    budgets: dict[str, int],
+    workers: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """All experiments and methods, in processes of their own: every record, figure, table and the page."""
+    if budgets:
+        request.getfixturevalue("processes_compile_quickly")
     for name, budget in budgets.items():
         smaller = replace(experiments.EXPERIMENTS[name], quick_budget=budget)
         monkeypatch.setitem(experiments.EXPERIMENTS, name, smaller)
