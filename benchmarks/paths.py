@@ -402,15 +402,20 @@ def listed(text: str) -> list[str]:
 
 
 def selected(only: str) -> list[str]:
-    """Names of the densities of which the name begins with, or the kind is, one of those given; or of the forty."""
-    from densities import DENSITIES, FORTY
+    """The densities with one of these names or kinds, or whose names begin with it; all of them, or the forty."""
+    from densities import BY_NAME, DENSITIES, FORTY
 
     if only == "forty":
         return [density.name for density in FORTY]
     wanted = listed(only)
-    chosen = [d.name for d in DENSITIES if not wanted or any(d.name.startswith(w) or d.kind == w for w in wanted)]
+
+    def is_meant(density: Any, word: str) -> bool:
+        begins = density.name.startswith(word) and word not in BY_NAME
+        return word in (density.name, density.kind) or begins
+
+    chosen = [d.name for d in DENSITIES if not wanted or any(is_meant(d, word) for word in wanted)]
     if not chosen:
-        raise SystemExit(f"no density is called {only}; there are {', '.join(d.name for d in DENSITIES)}")
+        raise SystemExit(f"no density is called {only}; there are {', '.join(BY_NAME)}")
     return chosen
 
 
