@@ -32,7 +32,7 @@ def weights_are_trusted(ess: float, pareto_k: float) -> bool:
 
 def heavy_tailed(sd: float, pareto_k: float) -> float:
     """The error of weights whose tail is heavy, which their scatter understates: up to twice as large at k = 1."""
-    return sd * (1.0 + max(pareto_k - MAX_PARETO_K, 0.0) / (1.0 - MAX_PARETO_K)) if pareto_k > MAX_PARETO_K else sd
+    return sd * (1 + (pareto_k - MAX_PARETO_K) / (1 - MAX_PARETO_K)) if pareto_k > MAX_PARETO_K else sd
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from the prior. So each is asked about the other:
 2. The particles that object become components of q: those that climb from them to modes, and, where they are many, a
    mixture fitted to them. Then q is adapted and asked again.
 3. The evidence. Without objections the importance weights are believed. Otherwise the bridge between the draws of q and
-   the particles (`bridge`), which is right as long as the two overlap somewhere; or tempering, where they do not.
+   the particles (`bridge`), which is right as long as the two overlap somewhere; or tempering, where they do not. A
+   population that has lost the mass, with far less evidence than the weights, is not heard.
+4. What nobody has seen. Scouts, which climb from prior draws, look for modes as well. The fewer particles and scouts
+   have looked, the larger is the mass that all may have missed, which is part of the error (`Opinion.unseen`).
 """
 
 from __future__ import annotations
