@@ -6,7 +6,6 @@ except in tests marked optimised, which evaluate long enough that optimising pay
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -41,12 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: object) -> None:
     """Tell a worker the folder, before it starts."""
     node.workerinput["compiled"] = node.config.stash[COMPILED]  # type: ignore[attr-defined]
-
-
-def pytest_collection_finish() -> None:
-    """Spare the collector of garbage the modules and the tests, which stay."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from anabranch.divide.source_location import question, source_line, where
 
@@ -149,6 +150,8 @@ def _full_name(written: str, names: Mapping[str, Any] | None) -> str:
     if isinstance(value, ModuleType):
         return ".".join(filter(None, [value.__name__, rest]))
     module = getattr(value, "__module__", None)
+    if module is None and getattr(np, getattr(value, "__name__", ""), None) is value:
+        module = "numpy"  # which its functions do not say in older versions
     if isinstance(module, str) and module.partition(".")[0] in (*_MODULES, "statistics"):
         return ".".join(filter(None, [module, getattr(value, "__name__", first), rest]))
     return ""
