@@ -64,7 +64,7 @@ _MAX_K = 1.0
 _LOST = 7.0
 """Nats by which the evidence of every sweep is below that of the weights where the population has lost the mass."""
 _NEAR = 3.0
-"""Nats below the highest mode, and half as many for each coordinate, down to which a climb has come to the top."""
+"""Nats below the highest mode, and half a nat for each coordinate, down to which a climb has come to the top."""
 
 
 @dataclass(frozen=True)
