@@ -1,7 +1,8 @@
 """What jax compiles for one test is not compiled again for another one, nor by the other worker of pytest-xdist.
 
 Most of what the tests take is compilation, of programs that are evaluated a few times: XLA is told to optimise little,
-except in tests marked optimised, which evaluate long enough that optimising pays.
+except in tests marked optimised, which evaluate long enough that optimising pays. XLA and BLAS have one thread each, as
+every core has a worker: more of them wait for each other.
 """
 
 from __future__ import annotations
@@ -68,15 +69,20 @@ def _compile_quickly() -> None:
     """Set what there is a setting for; the rest XLA reads from the environment, when it compiles for the first time."""
     import jax
 
-    given = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{QUICK_TO_COMPILE} {given or ''}".strip()
-    try:
+    flags = f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}".strip()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", flags)
+        patch.setenv("NPROC", "1")  # threads of XLA
         jax.jit(lambda x: x + 1)(1)
-    finally:
-        del os.environ["XLA_FLAGS"]
-        if given is not None:
-            os.environ["XLA_FLAGS"] = given
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+def _use_one_blas_thread() -> None:
+    """As within a run; tests call much that a run calls, and would have a thread for each core."""
+    import scipy.linalg  # noqa: F401  (brings a BLAS of its own)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1, user_api="blas")
 
 
 def _use(folder: str) -> None:
@@ -84,6 +90,7 @@ def _use(folder: str) -> None:
 
     if not OPTIMISED:
         _compile_quickly()
+        _use_one_blas_thread()
     if jax.__version_info__ < (0, 10):  # it logs an error, of no consequence, for each program that it takes from there
         return
     jax.config.update("jax_compilation_cache_dir", folder)

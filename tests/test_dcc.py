@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.allocate import UCB, ActiveSet, SuccessiveHalving, Uniform
-from anabranch.conquer import HMC, NUTS, SMC, Auto, RandomWalk, Variational
+from anabranch.conquer import HMC, NUTS, SMC, Auto, Elimination, RandomWalk, Variational
 from anabranch.limits import Limits
 from exact import named
 from helpers import use_false_clock
@@ -128,7 +128,7 @@ def test_a_program_is_a_function(program):
 
 @pytest.mark.parametrize(
     "name",
-    ["executions", "max_executions", "allocations", "evaluations_per_visit", "proposals", "max_marginal_terms"],
+    ["executions", "max_executions", "allocations", "evaluations_per_visit", "proposals"],
 )
 def test_settings_are_checked(name):
     with pytest.raises(ValueError, match=name):
@@ -223,7 +223,7 @@ def test_every_number_of_the_paper_has_its_field():
         allocations=8,
         evaluations_per_visit=150,  # ten steps of three chains: a move and four importance samples each
         prune_negligible=False,
-        max_marginal_terms=0,
+        elimination=None,
     )
 
 
@@ -293,10 +293,10 @@ def test_discrete_variables_are_summed_out_of_paths():
         ab.observe("y", dist.Normal(x + 3.0 * k, 1.0), 2.0)
 
     exact = np.log(sum(p * np.exp(-((2 - 3 * k) ** 2) / 4) for k, p in ((0, 0.7), (1, 0.3)))) - 0.5 * np.log(4 * np.pi)
-    for terms in (64, 0):
-        posterior = ab.infer(program, engine=ab.DCC(max_marginal_terms=terms), tolerance=0.02)
+    for elimination in (Elimination(), None):
+        posterior = ab.infer(program, engine=ab.DCC(elimination=elimination), tolerance=0.02)
         assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.1
-        assert ("ModeMixture" in set(posterior.paths["method"])) == (terms > 0)
+        assert ("ModeMixture" in set(posterior.paths["method"])) == (elimination is not None)
         share = 0.3 * np.exp(-0.25) / (0.3 * np.exp(-0.25) + 0.7 * np.exp(-1.0))
         assert posterior.probability("k")[1] == pytest.approx(share, abs=0.04)
 

@@ -8,12 +8,14 @@ import pytest
 import anabranch as ab
 from exact import named
 
-CASES = {"figure_two": 0.02, "unknown_components": 0.05, "barrier": 0.05}
+CASES = ("figure_two", "unknown_components", "barrier")
+BUDGET = 60_000
+"""With which paths are visited several times."""
 
 
-def bits(name, seed=0, workers=None, **settings):
+def bits(name, seed=0, workers=None, budget=BUDGET):
     case = named(name)
-    posterior = ab.infer(case.program, *case.args, seed=seed, workers=workers, tolerance=CASES[name], **settings)
+    posterior = ab.infer(case.program, *case.args, seed=seed, workers=workers, budget=budget)
     estimates = [solution.estimate for solution in posterior.solutions if solution.estimate is not None]
     return {
         "log_evidence": posterior.log_evidence,
@@ -31,9 +33,10 @@ first = cache(bits)
 """Of a run that several tests compare with one of their own."""
 
 
+@pytest.mark.parametrize("budget", [BUDGET, pytest.param(400_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
-def test_the_number_of_threads_does_not_matter(name):
-    assert bits(name, workers=1) == bits(name, workers=4)
+def test_the_number_of_threads_does_not_matter(name, budget):
+    assert bits(name, workers=1, budget=budget) == bits(name, workers=4, budget=budget)
 
 
 def test_other_seeds_give_other_answers():

@@ -142,7 +142,7 @@ def test_infer_refuses(name, value):
     [
         ("executions", "a"), ("executions", True), ("active", 3), ("evaluations_per_first_visit", -5),
         ("evaluations_per_first_visit", 0.5),
-        ("prune_negligible", "no"), ("systematic", 1), ("max_marginal_terms", None),
+        ("prune_negligible", "no"), ("systematic", 1), ("elimination", 64),
         ("evaluations_per_visit", 1e3), ("schedule", ()), ("schedule", FirstVisits), ("stopping", None),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Self
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
 from anabranch.combine import Posterior
-from anabranch.conquer import Auto, RandomWalk, Strategy
+from anabranch.conquer import Auto, Elimination, RandomWalk, Strategy
 from anabranch.divide import Division
 from anabranch.limits import Limits
 from anabranch.progress import Progress
@@ -43,7 +43,7 @@ class DCC:
         evaluations_per_visit: evaluations of a visit.
         evaluations_per_first_visit: evaluations of the first visit of a path; by default, as the budget allows.
         prune_negligible: whether paths get no more visits once they are negligible or meet the tolerance.
-        max_marginal_terms: discrete variables are marginalised if that takes at most so many evaluations for a point.
+        elimination: how discrete variables are summed out of a path; None: they are not.
         schedule: the rules that choose the visits of a round; the first that has any owns the round.
         thresholds: the thresholds that the steps below share.
         discovery: how long to explore the prior, and to search on before a run stops.
@@ -70,7 +70,7 @@ class DCC:
     evaluations_per_visit: int = 5_000
     evaluations_per_first_visit: int | None = None
     prune_negligible: bool = True
-    max_marginal_terms: int = 64
+    elimination: Elimination | None = field(default_factory=Elimination)
     schedule: Sequence[ScheduleRule] = SCHEDULE
     thresholds: Thresholds = field(default_factory=Thresholds)
     discovery: Discovery = field(default_factory=Discovery)
@@ -84,7 +84,8 @@ class DCC:
               allocator=functions("choose", example="anabranch.allocate.UCB()"), executions=whole(1),
               max_executions=whole(), proposals=whole(), systematic=flag(), allocations=whole(1),
               evaluations_per_visit=whole(1), evaluations_per_first_visit=whole(1).or_none(), prune_negligible=flag(),
-              max_marginal_terms=whole(), active=instance(ActiveSet, "an ActiveSet()"),
+              elimination=instance(Elimination, "an Elimination()").or_none(),
+              active=instance(ActiveSet, "an ActiveSet()"),
               schedule=several(ScheduleRule, rules), thresholds=instance(Thresholds, "Thresholds()"),
               discovery=instance(Discovery, "a Discovery()"), visiting=instance(Visiting, "a Visiting()"),
               stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"))  # fmt: skip
@@ -134,7 +135,7 @@ class DCC:
             allocations=8,
             evaluations_per_visit=10 * N * (M + 1),
             prune_negligible=False,
-            max_marginal_terms=0,
+            elimination=None,
         )
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:

@@ -4,6 +4,7 @@
 - `biject_to._registry`: whether a support has a bijection; asking `biject_to` itself fails without saying why.
 - `_mask`, `_batch_shape`, `_validate_args`: attributes of distributions without a public name that can be set.
 - The log probability of an impossible value, which is not the same number in all versions.
+- The message that `contrib.control_flow` sends, and the form of its answer.
 - The code of functions, and the names of their local variables: a message does not say which function sent it.
 """
 
@@ -14,11 +15,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpyro
+from jax.tree_util import tree_leaves, tree_map
 from numpyro import handlers, primitives
+from numpyro.contrib.control_flow.cond import cond_wrapper
 from numpyro.distributions import biject_to
+from numpyro.ops.pytree import PytreeTrace
+from numpyro.primitives import Messenger
 
 __all__ = [
-    "BATCH_SHAPE", "VALIDATE_ARGS", "caller_of_prng_key", "empty_plate", "has_bijection", "is_handled",
+    "BATCH_SHAPE", "VALIDATE_ARGS", "caller_of_prng_key", "control_flow", "empty_plate", "has_bijection", "is_handled",
     "locals_of_obs_mask", "log_prob_of", "mask_of",
 ]  # fmt: skip
 
@@ -74,6 +79,40 @@ def caller_of_prng_key() -> tuple[str, str | None]:
     if caller is not None and caller.f_code is _BLOCK:
         return "block", caller.f_locals["msg"].get("name")
     return "program", None
+
+
+class _Indexed(Messenger):
+    """Gives the statements in one turn of a loop names of their own: `z[3]`."""
+
+    def __init__(self, turn: int) -> None:
+        super().__init__()
+        self.turn = turn
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] in ("sample", "deterministic"):
+            msg["name"] = f"{msg['name']}[{self.turn}]"
+
+
+def control_flow(msg: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """What runs a `scan` or `cond` of NumPyro as a Python loop or branch, with its arguments; None if it has values
+    given from outside, by the names of whole loops."""
+    if msg["kwargs"].get("substitute_stack"):
+        return None
+    return _branch if msg["fn"] is cond_wrapper else _loop
+
+
+def _branch(pred: Any, true_fun: Any, false_fun: Any, operand: Any, **_: Any) -> tuple[Any, Any]:
+    return (true_fun if pred else false_fun)(operand), PytreeTrace({})
+
+
+def _loop(f: Any, init: Any, xs: Any, length: int | None = None, reverse: bool = False, **_: Any) -> tuple[Any, Any]:
+    length = len(tree_leaves(xs)[0]) if length is None else length
+    carry, ys = init, {}
+    for turn in reversed(range(length)) if reverse else range(length):
+        with _Indexed(turn):
+            carry, ys[turn] = f(carry, tree_map(lambda x, turn=turn: x[turn], xs))
+    stacked = tree_map(lambda *each: jnp.stack(list(map(jnp.asarray, each))), *(ys[turn] for turn in range(length)))
+    return (length, None, carry), (PytreeTrace({}), stacked)
 
 
 def locals_of_obs_mask(ends_at: Callable[[FrameType], bool]) -> Mapping[str, Any] | None:

@@ -14,8 +14,8 @@ from scipy import stats
 
 import anabranch as ab
 from anabranch import errors
+from anabranch.conquer.elimination import Elimination, eliminate
 from anabranch.conquer.enumeration import Enumerate
-from anabranch.conquer.marginal import sum_out
 from anabranch.conquer.target import PathTarget
 from anabranch.divide import Path
 from anabranch.divide.support import finite_values, prior_is_sampled
@@ -158,7 +158,11 @@ def test_independent_sites_beyond_what_can_be_enumerated():
         ab.observe("y", dist.Normal(2.0 * z, 1.0), y)
 
     y = np.linspace(-1.0, 3.0, 24)
-    target, rng, method = sum_out(PathTarget(only_path(program, y))), np.random.default_rng(0), Enumerate()
+    target, rng, method = (
+        eliminate(PathTarget(only_path(program, y)), Elimination()),
+        np.random.default_rng(0),
+        Enumerate(),
+    )
     assert target.dim == 0
     estimate = method.estimate(target, method.advance(target, method.start(target, rng), rng, 100))
     each = 0.7 * stats.norm.pdf(y, 0, 1), 0.3 * stats.norm.pdf(y, 2, 1)

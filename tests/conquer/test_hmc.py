@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from scipy.stats import kstest, norm
+from scipy.stats import kstest, multivariate_normal, norm
 
 import anabranch as ab
 from anabranch import errors
+from anabranch.conquer import Elimination, solve
+from anabranch.conquer.elimination import eliminate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.hmc import HMC, NUTS, Chains, ChainState
 from anabranch.conquer.target import PathTarget
@@ -212,11 +214,22 @@ def test_paths_that_do_not_suit(program, message):
         NUTS().start(target, np.random.default_rng(0))
 
 
-def test_summed_out_coordinates_do_not_suit(five):
-    target = PathTarget(five.path)
-    target.dim = 4
-    with pytest.raises(errors.StrategyCannotRun, match=r"summed out.* Use SMC"):
-        HMC().start(target, np.random.default_rng(0))
+def test_chains_on_a_path_from_which_discrete_variables_are_summed_out():
+    """Two points with an unknown level, each of which may be shifted: four normal densities, by hand."""
+
+    def program(y):
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        z = ab.sample("z", dist.Bernoulli(0.3).expand([2]).to_event(1))
+        ab.observe("y", dist.Normal(x + 3.0 * z, 1.0), y)
+
+    y = np.array([0.2, 2.9])
+    exact = np.log(sum(
+        p * multivariate_normal.pdf(y, 3.0 * np.array(z), np.eye(2) + 1.0)
+        for z, p in (((0, 0), 0.49), ((0, 1), 0.21), ((1, 0), 0.21), ((1, 1), 0.09))
+    ))  # fmt: skip
+    target = eliminate(PathTarget(ab.find_paths(program, y, executions=20).paths[0]), Elimination())
+    estimate = solve(HMC(), target, 20_000)
+    assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd < 0.1
 
 
 @pytest.mark.parametrize(

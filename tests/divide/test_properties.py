@@ -365,6 +365,7 @@ def imported(file, name):
     return module
 
 
+@pytest.mark.usefixtures("processes_compile_quickly")
 def test_paths_cross_to_another_process(tmp_path, monkeypatch):
     (tmp_path / "sent_program.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)

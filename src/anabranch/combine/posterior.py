@@ -60,6 +60,7 @@ class Posterior:
         order = sorted(range(len(solutions)), key=ranks.__getitem__)
         self.solutions = tuple(solutions[k] for k in order)
         self.given_evidence = None if evidence is None else evidence.reordered(order)
+        self._conditionals: probability.Conditionals = {}
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -114,7 +115,7 @@ class Posterior:
         are whole numbers, booleans, or the same at every draw. A vector is a tuple.
         """
         self._check_draws()
-        return probability.probability(self.solutions, self.evidence.weights, name)
+        return probability.probability(self.solutions, self.evidence.weights, name, self._conditionals)
 
     def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
         """The posterior mean of a function of a draw, and its Monte Carlo error.

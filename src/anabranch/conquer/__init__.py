@@ -1,6 +1,7 @@
 """Conquer: inference on one path at a time (paper, section 4.2)."""
 
 from anabranch.conquer.auto import Auto
+from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
@@ -14,6 +15,6 @@ from anabranch.conquer.target import PathTarget, Target
 from anabranch.conquer.variational import Variational
 
 __all__ = [
-    "HMC", "NUTS", "SMC", "Auto", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture", "PathTarget",
-    "RandomWalk", "Strategy", "Target", "Variational", "solve",
+    "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture",
+    "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "solve",
 ]  # fmt: skip

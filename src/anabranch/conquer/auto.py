@@ -29,8 +29,9 @@ from anabranch.conquer.forward import Forward
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
 from anabranch.conquer.mixture_fit import fit_to_points
-from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, log_prior_mass
-from anabranch.conquer.population import broad
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.population import broad, log_prior_mass
+from anabranch.conquer.prior_scan import scanned
 from anabranch.conquer.second_opinion import (
     MAX_ASKED,
     Opinion,
@@ -67,6 +68,7 @@ class AutoState:
         state: its state, None before it has begun.
         population: the tempered population.
         opinion: what the population says of the mixture.
+        scanned: prior draws that were scanned for modes.
         scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
         scouting: evaluations of these and all other such climbs.
         first: the log evidence by importance weights before that.
@@ -78,6 +80,7 @@ class AutoState:
     state: Any = None
     population: SMCState | None = None
     opinion: Opinion | None = None
+    scanned: int = 0
     scouts: int | None = None
     scouting: int = 0
     first: float = np.nan
@@ -97,6 +100,7 @@ class Auto:
         min_prior_draws: prior draws of a second opinion, or half the evaluations of a visit; fewer miss rare mass.
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
+        scan_from: evaluations of a visit from which on the prior is scanned for narrow modes (`prior_scan`).
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
         max_rounds: how often a mixture is extended by the particles that object to it.
         unconfirmed_sd: the least error of an estimate without a second opinion.
@@ -118,6 +122,7 @@ class Auto:
     min_prior_draws: int = 20_000
     sweep_evaluations: int = 100_000
     min_draws: int = 10_000
+    scan_from: int = 20_000
     jumps_from: int = 5_000
     max_rounds: int = 6
     unconfirmed_sd: float = 0.05
@@ -126,8 +131,8 @@ class Auto:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
         check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), min_prior_draws=whole(),
-              sweep_evaluations=whole(1), min_draws=whole(1), jumps_from=whole(), max_rounds=whole(),
-              unconfirmed_sd=positive())  # fmt: skip
+              sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), jumps_from=whole(),
+              max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
         """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
@@ -191,16 +196,18 @@ class Auto:
         failed = state.state is not None and bool(state.state.failed)
         if state.method == LAPLACE and not failed and state.spent + left < self.laplace.max_spent:
             return state
-        # Without a gradient all evaluations are expensive, and a Laplace estimate is worth trying first.
-        cheap = left < self.laplace.below * target.cost or not target.has_gradient
-        untried = (state.state is None or failed) and state.attempts < self.laplace.attempts
+        # Without a gradient all evaluations are expensive, and a Laplace estimate is worth trying first. So it is where
+        # a visit has ended before there was a mixture.
+        cheap = left < self.laplace.below or not target.has_gradient
+        cheap = cheap or state.spent > 0
+        untried = not _has_mixture(state) and state.attempts < self.laplace.attempts
         if untried and cheap and state.population is None and self.laplace.fits(target, left):
             return AutoState(LAPLACE, spent=state.spent, attempts=state.attempts + 1)
         if state.method == LAPLACE:
             method = MODES if target.has_gradient else PARTICLES
             state, failed = AutoState(method, spent=state.spent, attempts=self.laplace.attempts), False
         # Jumps are looked for where a visit is large enough to bear it.
-        if state.method == MODES and (failed or (left > self.jumps_from * target.cost and not is_climbable(target))):
+        if state.method == MODES and (failed or (left > self.jumps_from and not is_climbable(target))):
             return AutoState(PARTICLES, population=state.population, spent=state.spent, attempts=self.laplace.attempts)
         return state
 
@@ -209,7 +216,7 @@ class Auto:
         before = target.evaluations
         if state.method == LAPLACE:
             mixture = laplace_start(target, rng, self.modes)
-            left = min(max(left - (target.evaluations - before), 100), self.laplace.draws * target.cost)
+            left = min(max(left - (target.evaluations - before), 100), self.laplace.draws)
         else:
             mixture = self.modes.start(target, rng)
         return replace(state, state=mixture if mixture.failed else self.modes.advance(target, mixture, rng, left))
@@ -253,9 +260,12 @@ class Auto:
     def _improved(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
+        if state.population is None and left >= self.scan_from:
+            state = self._scanned(target, state, rng, left - left // 3)
+            left = end - target.evaluations
         population = state.population or self.tempering.start(target, rng)
         # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
-        draws = min(self.min_prior_draws, left // 2) // target.cost
+        draws = min(self.min_prior_draws, left // 2) - state.scanned
         least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
@@ -268,7 +278,7 @@ class Auto:
             state = self._scouted(target, state, rng, end - target.evaluations)
         state = self._consulted(target, state, rng, end)
         left = end - target.evaluations
-        if left < target.cost or state.opinion is None:
+        if left < 1 or state.opinion is None:
             return state
         estimate = self.estimate(target, state)
         if estimate.method == "ModeMixture" and state.opinion.unseen < 0.5 * estimate.log_evidence_sd:
@@ -279,12 +289,19 @@ class Auto:
             state = self._with_more_draws(target, state, rng, left // 2)
         return replace(state, population=self._tempered(target, population, rng, end - target.evaluations))
 
+    def _scanned(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
+        """The state with the modes that a scan of the prior has found."""
+        with suppress(LimitReached):
+            mixture, draws = scanned(target, self.modes, state.state, rng, left)
+            return replace(state, state=mixture, scanned=draws)
+        return state
+
     def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after climbs from the prior. If they have found a mode, all are to be asked again."""
         assert state.population is not None
         before = target.evaluations
         with suppress(LimitReached):
-            mixture, scouts = scouted(target, self.modes, state.state, state.population, rng, left // target.cost)
+            mixture, scouts = scouted(target, self.modes, state.state, state.population, rng, left)
             spent, opinion = target.evaluations - before, state.opinion
             if mixture is not state.state:
                 return replace(state, state=mixture, opinion=None, scouts=scouts, scouting=spent)
@@ -330,7 +347,7 @@ class Auto:
         opinion, population = state.opinion, state.population
         assert opinion is not None
         assert population is not None
-        asked = len(opinion.points) * target.cost  # evaluations of another opinion
+        asked = len(opinion.points)  # evaluations of another opinion
         mixture = self.modes.advance(target, state.state, rng, max(left - asked, left // 2))
         if mixture.failed or not mixture.pooled or mixture.log_weights is None:
             return state
@@ -362,7 +379,7 @@ def _scouts_see_more(state: AutoState) -> bool:
 
 def _points(target: Target, end: int) -> int:
     """The points that may be evaluated until there are so many evaluations."""
-    return max(end - target.evaluations, 0) // target.cost
+    return max(end - target.evaluations, 0)
 
 
 def _has_mixture(state: AutoState) -> bool:

@@ -98,7 +98,8 @@ class Enumerate:
             copies = -(-_MIN_DRAWS // len(points))
             points, log_weights = np.repeat(points, copies, axis=0), np.repeat(log_weights, copies)
         logs = (log_weights, state.log_total, sd)
-        return Estimate.from_draws(points, *logs, target.evaluations, "Enumerate", remarks=remarks)
+        method = "Elimination" if target.is_marginal else "Enumerate"
+        return Estimate.from_draws(points, *logs, target.evaluations, method, remarks=remarks)
 
 
 @dataclass(frozen=True)

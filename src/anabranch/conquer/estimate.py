@@ -30,9 +30,14 @@ def weights_are_trusted(ess: float, pareto_k: float) -> bool:
     return ess >= MIN_ESS and (ess >= LARGE_ESS or not pareto_k > MAX_PARETO_K)
 
 
-def heavy_tailed(sd: float, pareto_k: float) -> float:
-    """The error of weights whose tail is heavy, which their scatter understates: up to twice as large at k = 1."""
-    return sd * (1 + (pareto_k - MAX_PARETO_K) / (1 - MAX_PARETO_K)) if pareto_k > MAX_PARETO_K else sd
+def heavy_tailed(sd: float, pareto_k: float, ess: float) -> float:
+    """The error of weights whose tail is heavy, which their scatter understates.
+
+    From k = 1/2 on they have no variance, and the error of the mean of n falls as n^(k − 1), more slowly than n^(−1/2).
+    The scatter of those drawn shows some of it: the error is larger by n^((k − 1/2)/2) with the effective n, and twice
+    as large at most.
+    """
+    return sd * min(max(ess, 1.0) ** ((pareto_k - 0.5) / 2), 2.0) if pareto_k > 0.5 else sd
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
-from anabranch import errors
 from anabranch.conquer.bridge import Side, crossed
 from anabranch.conquer.chains import chain_ess, split_r_hat
 from anabranch.conquer.estimate import Estimate
@@ -205,13 +204,6 @@ class NUTS(Chains):
 
 
 def _check(target: Target, name: str) -> None:
-    """Raise `StrategyCannotRun` unless the target is a path with a gradient in every one of its coordinates."""
-    if target.dim and target.is_marginal:
-        raise errors.StrategyCannotRun(
-            f"{name}: coordinates of the path ({target.path.description}) were summed out, and only the path itself "
-            "can be compiled into the sampler",
-            remedy="Use SMC for this path, or Auto",
-        )
     check_gradient(target, name)
 
 

@@ -9,7 +9,6 @@ covariance of the window's draws. All chains share both.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from numpy.random import Generator
 from anabranch.conquer.bridge import Side
 from anabranch.conquer.student import safe_cholesky
 from anabranch.conquer.target import Target
-from anabranch.divide import Jitted, Path, log_density_function
+from anabranch.divide import Jitted
 from anabranch.limits import LimitReached, checkpoint
 
 __all__ = ["BLOCK", "ChainState", "LogDensity", "Runner", "Transitions", "kept", "warmed_up"]
@@ -84,15 +83,12 @@ class Transitions(NamedTuple):
     divergent: Any
 
 
-_functions: WeakKeyDictionary[Path, dict[tuple[Any, int], Callable[..., Any]]] = WeakKeyDictionary()
-
-
-def _compiled(sampler: Any, path: Path) -> Callable[..., Any]:
+def _compiled(sampler: Any, target: Target) -> Callable[..., Any]:
     """The function that moves the chains by `sampler.transition`, compiled again if the path has grown."""
-    functions, key = _functions.setdefault(path, {}), (sampler, len(path.recordings))
-    if key not in functions:
-        functions[key] = _block_function(sampler, log_density_function(path))
-    return functions[key]
+    key = sampler, len(target.path.recordings)
+    if key not in target.samplers:
+        target.samplers[key] = _block_function(sampler, target.log_density_function())
+    return target.samplers[key]
 
 
 def _block_function(sampler: Any, log_density: LogDensity) -> Callable[..., Any]:
@@ -128,7 +124,7 @@ class Runner:
     """Runs blocks of steps of all chains, and counts their evaluations."""
 
     def __init__(self, sampler: Any, target: Target, rng: Generator) -> None:
-        self.target, self.rng, self._block = target, rng, _compiled(sampler, target.path)
+        self.target, self.rng, self._block = target, rng, _compiled(sampler, target)
 
     def sample(self, state: ChainState) -> tuple[ChainState, Transitions]:
         """A block with the step size that warm-up has found."""

@@ -11,8 +11,8 @@ from numpy.random import Generator
 
 from anabranch.conquer.ascent import Modes, distinct, newton_step, positive, widths
 from anabranch.conquer.mixture_fit import fit_to_modes
-from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState, log_prior_mass
-from anabranch.conquer.population import broad, overdispersed_points
+from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.population import broad, log_prior_mass, overdispersed_points
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.settings import check, whole
@@ -46,7 +46,7 @@ class Laplace:
 
     def fits(self, target: Target, left: int) -> bool:
         """Whether the evaluations left suffice for an estimate of this target."""
-        return target.dim <= self.max_dim and laplace_cost(target.dim) < max(0.75 * left / target.cost, 2 * self.draws)
+        return target.dim <= self.max_dim and laplace_cost(target.dim) < max(0.75 * left, 2 * self.draws)
 
 
 def laplace_cost(dim: int) -> int:

@@ -26,13 +26,12 @@ from numpy.random import Generator
 from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, reflections, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_modes, fit_to_weights
-from anabranch.conquer.population import broad, overdispersed_points
+from anabranch.conquer.population import broad, log_prior_mass, overdispersed_points
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.conquer.weights import effective_sample_size
-from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
 from anabranch.settings import check, finite, share, whole
 
@@ -147,14 +146,14 @@ class ModeMixture:
         first = state.proposal is None
         try:
             if first:
-                state = self._first_modes(target, rng, evaluations // target.cost)
+                state = self._first_modes(target, rng, evaluations)
             elif state.pooled and target.has_gradient and target.evaluations + evaluations > 2 * state.searched:
-                state = self._search_again(target, state, rng, evaluations // target.cost // 4)
+                state = self._search_again(target, state, rng, evaluations // 4)
             while not state.failed:
                 step = self._adapt if state.adapting else self._sample
-                state = step(target, state, rng, (end - target.evaluations) // target.cost)
+                state = step(target, state, rng, (end - target.evaluations))
                 drawn = _size(state)
-                if (first and drawn >= self.first_draws) or (drawn and end - target.evaluations < 50 * target.cost):
+                if (first and drawn >= self.first_draws) or (drawn and end - target.evaluations < 50):
                     break
         except LimitReached:
             pass
@@ -183,7 +182,7 @@ class ModeMixture:
         state = self._find_modes(target, rng, points)
         if state.symmetries and not self._confirmed(target, state, rng):
             state = self._find_modes(target, rng, points, symmetric=False)
-        return replace(state, searched=points * target.cost)
+        return replace(state, searched=points)
 
     def _find_modes(self, target: Target, rng: Generator, evaluations: int, symmetric: bool = True) -> ModeMixtureState:
         population = overdispersed_points(target, int(np.clip(evaluations // 10, 50, 500)), rng)
@@ -246,7 +245,7 @@ class ModeMixture:
         A mode is missed where its weight γ/q would be larger than all that were drawn.
         """
         _, wide = state.parts
-        state = replace(state, searched=state.searched + 4 * evaluations * target.cost)
+        state = replace(state, searched=state.searched + 4 * evaluations)
         wider = replace(wide, scale_trils=2 * wide.scale_trils)
         drawn = _draws(state)
         heaviest = drawn.points[np.argsort(-drawn.log_weights, kind="stable")[:_MAX_BEST]]
@@ -372,15 +371,6 @@ class Drawn(NamedTuple):
     points: np.ndarray
     log_weights: np.ndarray
     log_prior: np.ndarray
-
-
-def log_prior_mass(target: Target, rng: Generator) -> float:
-    """The log prior probability of the path, where its prior can be drawn from exactly; else NaN."""
-    if target.path.interpreted or not prior_is_sampled(target.path):
-        return np.nan
-    drawn = target.prior(100, rng)
-    is_exact = drawn.log_probability_sd == 0 and np.ptp(drawn.log_weights) < 1e-9
-    return drawn.log_probability if is_exact else np.nan
 
 
 def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: Generator) -> np.ndarray:

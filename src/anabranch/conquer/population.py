@@ -1,4 +1,4 @@
-"""Overdispersed points of a path, from which methods start."""
+"""Overdispersed points of a path, from which methods start, and the prior mass of the path."""
 
 import numpy as np
 from numpy.random import Generator
@@ -6,8 +6,9 @@ from numpy.random import Generator
 from anabranch.conquer.ascent import climb
 from anabranch.conquer.student import StudentMixture, safe_cholesky
 from anabranch.conquer.target import Target
+from anabranch.divide import prior_is_sampled
 
-__all__ = ["broad", "climbed", "coordinate_sd", "overdispersed_points"]
+__all__ = ["broad", "climbed", "coordinate_sd", "log_prior_mass", "overdispersed_points"]
 
 _STEPS = 40
 """Metropolis steps that disperse points where prior draws are rare."""
@@ -73,3 +74,12 @@ def broad(points: np.ndarray) -> StudentMixture:
     if len(points) > 1:
         scale = trust * np.atleast_2d(np.cov(clipped.T)) + (1 - trust) * scale
     return StudentMixture.single(clipped.mean(axis=0), safe_cholesky(scale + 1e-9 * np.diag(width**2)), df=3.0)
+
+
+def log_prior_mass(target: Target, rng: Generator) -> float:
+    """The log prior probability of the path, where its prior can be drawn from exactly; else NaN."""
+    if target.path.interpreted or not prior_is_sampled(target.path):
+        return np.nan
+    drawn = target.prior(100, rng)
+    is_exact = drawn.log_probability_sd == 0 and np.ptp(drawn.log_weights) < 1e-9
+    return drawn.log_probability if is_exact else np.nan

@@ -34,10 +34,12 @@ from anabranch.conquer.target import Target
 from anabranch.conquer.weights import effective_sample_size, log_mean
 
 __all__ = [
+    "CLIMB",
     "MAX_ASKED",
     "Opinion",
     "answered",
     "are_good",
+    "climbed",
     "consult",
     "drawn_particles",
     "is_below",
@@ -49,7 +51,7 @@ __all__ = [
 
 _MARGIN = 2.0
 """Nats above the largest log weight from which on a particle objects."""
-_MAX_CLIMBS, _CLIMB = 256, 30
+_MAX_CLIMBS, CLIMB = 256, 30
 """Particles that climb, and steps of each climb."""
 MAX_ASKED = 4_000
 """Particles that are asked; more show smaller misses, and each takes an evaluation."""
@@ -195,7 +197,7 @@ def answered(
     if opinion.is_content:
         fitted = opinion.points[fitting] if fitting.sum() > target.dim else opinion.points
         return modes.with_components(state, fit_to_points(fitted, rng), 0.5) if len(fitted) else state
-    starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * _CLIMB), 1))]]
+    starts = objecting[rng.permutation(len(objecting))[: min(_MAX_CLIMBS, max(evaluations // (2 * CLIMB), 1))]]
     state, _ = climbed(target, modes, state, starts, evaluations)
     objecting = opinion.points[opinion.objects & fitting]
     if len(objecting) >= 10 * (target.dim + 1):
@@ -211,7 +213,7 @@ def climbed(
     proposal, wide = state.parts
     if not len(starts) or len(proposal) >= _MAX_COMPONENTS or not is_climbable(target):
         return state, np.zeros(0, bool)
-    ends, heights = climb(target, starts, 0.3 * wide.scales, _CLIMB)
+    ends, heights = climb(target, starts, 0.3 * wide.scales, CLIMB)
     affordable = max(evaluations // (20 * target.dim + 20), 1)
     chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
     if len(chosen):
@@ -235,7 +237,7 @@ def scouted(
     """
     if not is_climbable(target):
         return state, None
-    number = int(np.clip(evaluations // (2 * _CLIMB), 32, _MAX_SCOUTS))
+    number = int(np.clip(evaluations // (2 * CLIMB), 32, _MAX_SCOUTS))
     scouts = target.prior(number, rng).points
     of_each = number // (2 * len(population.sweeps)) + 1 if population.sweeps else 0
     starts = np.concatenate([scouts, *(sweep.highest[:of_each] for sweep in population.sweeps)])
@@ -249,7 +251,7 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
     Weights are believed if they have good diagnostics, no particle objects, and the others do not find more.
     """
     trusted = are_good(by_weights)
-    sd = heavy_tailed(by_weights.log_evidence_sd, by_weights.pareto_k)
+    sd = heavy_tailed(by_weights.log_evidence_sd, by_weights.pareto_k, by_weights.ess)
     with_unseen = replace(by_weights, log_evidence_sd=float(np.hypot(sd, opinion.unseen)))
     if opinion.is_lost:
         return replace(with_unseen, is_confirmed=trusted)

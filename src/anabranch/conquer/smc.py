@@ -111,7 +111,7 @@ class SMC:
             if end - target.evaluations < enough or target.evaluations == before:
                 break
             # Nor should one begin with few draws where the next visit has room for more.
-            if target.left < self.draws * state.sweeps[-1].size * target.cost / 8:
+            if target.left < self.draws * state.sweeps[-1].size / 8:
                 break
         return state
 
@@ -133,11 +133,11 @@ class SMC:
                 return replace(state, lost=True)
             proposal = fitted(points, target.discrete, self.proposal)
         tuning = Tuning(target.dim >= self.gradient_from and is_climbable(target))
-        return replace(state, lost=False, proposal=proposal, tuning=tuning, cost=_FIRST_COST * target.cost)
+        return replace(state, lost=False, proposal=proposal, tuning=tuning, cost=_FIRST_COST)
 
     def _size(self, target: Target, state: SMCState, left: int) -> int:
         """Chains of the next sweep: as many as the evaluations left allow, within the size of its turn."""
-        affordable = max(left // (4 * target.cost), 4)
+        affordable = max(left // 4, 4)
         smallest = min(max(self.min_chains, _MIN_PER_COORDINATE * target.dim), self.chains, affordable)
         if not state.sweeps:
             return int(np.clip(left / state.cost / 4, smallest, max(self.chains / 2, smallest)))
@@ -151,8 +151,8 @@ class SMC:
         assert state.tuning is not None
         state = replace(state, tuning=Tuning(state.tuning.gradient))  # that of the posterior does not suit the prior
         before, tempering = target.evaluations, Tempering(target, state.proposal)
-        draws = n if target.path.interpreted else min(self.draws * n, max(left // target.cost // 8, 8 * n))
-        start = tempering.draw(int(min(draws, max(target.left // target.cost // 2, n))), rng)
+        draws = n if target.path.interpreted else min(self.draws * n, max(left // 8, 8 * n))
+        start = tempering.draw(int(min(draws, max(target.left // 2, n))), rng)
         if not len(start.points):
             return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim, 0)))
         founders = resampled(start.log_weights, max(n, len(start.points)), rng)

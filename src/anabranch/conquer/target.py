@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
-from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points
+from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points, log_density_function
 from anabranch.limits import LimitReached, checkpoint
 from anabranch.settings import check, whole
 
@@ -26,6 +28,10 @@ __all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings"]
 
 MAX_BATCH = 20_000
 """Points that strategies evaluate in one call; more would take more memory."""
+
+
+_samplers: WeakKeyDictionary[Path, dict[Any, Callable[..., Any]]] = WeakKeyDictionary()
+"""Those of a path are the same for all its targets; they do not hold the path itself."""
 
 
 @dataclass
@@ -47,15 +53,19 @@ class Target(ABC):
         columns: the coordinates of the path that it has: all but those summed out.
         dim: their number.
         discrete: which of them are discrete.
-        cost: evaluations that one point takes.
         account: the evaluations so far, which a density and the one behind it share.
         climbable: whether its gradient can be followed, None before that was looked into: without jumps (`jumps`).
     """
 
-    def __init__(self, path: Path, columns: np.ndarray, cost: int, account: Account) -> None:
-        self.path, self.columns, self.cost, self.account = path, columns, cost, account
+    def __init__(self, path: Path, columns: np.ndarray, account: Account) -> None:
+        self.path, self.columns, self.account = path, columns, account
         self.dim, self.discrete = len(columns), path.discrete[columns]
         self.climbable: bool | None = None
+
+    @cached_property
+    def samplers(self) -> dict[Any, Callable[..., Any]]:
+        """Functions that were compiled together with the density, by their settings."""
+        return {}
 
     @property
     def is_marginal(self) -> bool:
@@ -101,6 +111,23 @@ class Target(ABC):
         finally:
             self.account.allowed = allowed
 
+    @contextmanager
+    def _timed(self, evaluations: int) -> Iterator[None]:
+        """Raise `LimitReached` if so many more evaluations are not allowed; count the seconds that they take."""
+        checkpoint()
+        if evaluations > self.left:
+            raise LimitReached
+        started = time.perf_counter()
+        yield
+        self.account.seconds += time.perf_counter() - started
+
+    def _noted(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation, counted."""
+        self.charge(len(evaluation.inside))
+        inside = evaluation.log_likelihood[evaluation.inside]
+        self.account.best_likelihood = max(self.best_likelihood, float(inside.max(initial=-np.inf)))
+        return evaluation
+
     def charge(self, evaluations: int) -> None:
         """Count evaluations that were made elsewhere, by a sampler compiled together with the density."""
         self.account.evaluations += evaluations
@@ -117,6 +144,13 @@ class Target(ABC):
     @abstractmethod
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         """The same, and the gradient of log prior + inverse_temperature · log likelihood."""
+
+    @abstractmethod
+    def log_density_function(self) -> Callable[[Any], Any]:
+        """log γ at one point for JAX, to be compiled into a sampler: its gradient is zero where it would not be finite.
+
+        It does not count evaluations.
+        """
 
     @abstractmethod
     def prior(self, n: int, rng: Generator) -> PriorDraws:
@@ -159,11 +193,15 @@ class PathTarget(Target):
     """The density of a path itself."""
 
     def __init__(self, path: Path, found_by: Sequence[Executions] = (), settings: TargetSettings | None = None) -> None:
-        super().__init__(path, np.arange(path.dim), 1, Account())
+        super().__init__(path, np.arange(path.dim), Account())
         self.found_by, self.settings = list(found_by), settings or TargetSettings()
         self._has_gradient = path.has_gradient
         self._on_host, self._with_gradient = 0, 0
         self._differentiated = False
+
+    @cached_property
+    def samplers(self) -> dict[Any, Callable[..., Any]]:
+        return _samplers.setdefault(self.path, {})
 
     @property
     def has_gradient(self) -> bool:
@@ -174,16 +212,6 @@ class PathTarget(Target):
         """Some of the executions that found the path, as points."""
         points = [known_points(executions)[: self.settings.max_known] for executions in self.found_by]
         return np.concatenate(points) if points else np.zeros((0, self.dim))
-
-    @contextmanager
-    def _timed(self, evaluations: int) -> Iterator[None]:
-        """Raise `LimitReached` if so many more evaluations are not allowed; count the seconds that they take."""
-        checkpoint()
-        if evaluations > self.left:
-            raise LimitReached
-        started = time.perf_counter()
-        yield
-        self.account.seconds += time.perf_counter() - started
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         with self._timed(len(points)):
@@ -209,11 +237,8 @@ class PathTarget(Target):
             self._differentiated = True
             return self._noted(evaluation), gradient
 
-    def _noted(self, evaluation: Evaluation) -> Evaluation:
-        self.charge(len(evaluation.inside))
-        inside = evaluation.log_likelihood[evaluation.inside]
-        self.account.best_likelihood = max(self.best_likelihood, float(inside.max(initial=-np.inf)))
-        return evaluation
+    def log_density_function(self) -> Callable[[Any], Any]:
+        return log_density_function(self.path)
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
         if not self.path.interpreted:

@@ -122,7 +122,7 @@ class Variational:
                 state = self._trained(target, state, rng)
         except LimitReached:
             return state
-        return self._drawn(target, state, rng, max(limit - target.evaluations, self.batch) // target.cost)
+        return self._drawn(target, state, rng, max(limit - target.evaluations, self.batch))
 
     def estimate(self, target: Target, state: VariationalState) -> Estimate:
         """By importance sampling from the guide; the ELBO is in the state."""

@@ -24,13 +24,15 @@ Densities
     compilations counted and limits kept, `in_blocks` calls it for any number of points, and `is_compiling` says whether
     a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at
     a time.
+Factors
+    `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends.
 Sites and their distributions
     `site_transforms` has functions of a site with given parameters: its unconstrained coordinates, their Jacobian,
     its possible values. `values_of` lists the values of a discrete site, `why_not_drawn` says why the density of a
     site is not that of its draws, and `draw` draws from a distribution. `base_support` and `unwrapped` are a support
     and a distribution without their wrappers.
 Properties of a path
-    `finite_values`, `guarded`, `prior_is_sampled`, `is_prior_alone`, `independent_sites` and `supports_are_constant`.
+    `finite_values`, `prior_is_sampled`, `is_prior_alone`, `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path.
@@ -48,6 +50,7 @@ from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
+from anabranch.divide.factors import Factors
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -61,7 +64,6 @@ from anabranch.divide.samplers import draw
 from anabranch.divide.source_location import user_location
 from anabranch.divide.support import (
     finite_values,
-    guarded,
     independent_sites,
     is_prior_alone,
     prior_is_sampled,
@@ -73,11 +75,11 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
-    "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program", "Proposals",
-    "Recording", "Restarted", "Site", "SiteInfo", "Step", "Terms", "Tree", "alias", "as_input", "base_support",
-    "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "guarded", "hours_warning",
-    "in_blocks", "independent_sites", "inside", "is_compiling", "is_prior_alone", "known_points",
+    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions", "Factors",
+    "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
+    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "Terms", "Tree", "alias",
+    "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
+    "hours_warning", "in_blocks", "independent_sites", "inside", "is_compiling", "is_prior_alone", "known_points",
     "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash",
     "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ of one pack are the outputs of another in the same order, as most are, no array 
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,15 +26,18 @@ Pack = list[Equation]
 """Equations of the same form, one for each lane."""
 
 
-def plan(graph: Graph, steps: Sequence[Equation]) -> list[Equation | Pack]:
-    """The steps in an order in which equations of the same form and depth are together, and packed."""
+def plan(
+    graph: Graph, steps: Sequence[Equation], kind: Callable[[Equation], Hashable] | None = None
+) -> list[Equation | Pack]:
+    """The steps in an order in which equations of the same form and depth, and of the same kind, are together, and
+    packed."""
     depth: dict[Node, int] = {}
     groups: dict[Hashable, list[Equation]] = defaultdict(list)
     for step in steps:
         level = 1 + max((depth.get(x, 0) for x in step.inputs if isinstance(x, Node)), default=0)
         for node in step.outputs:
             depth[node] = level
-        groups[(level, _form(graph, step))].append(step)
+        groups[(level, _form(graph, step), None if kind is None else kind(step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
         if len(group) >= _MIN_LANES and group[0].primitive.name not in NOT_PACKED:
@@ -96,6 +99,11 @@ class Lanes:
         for array, lanes in arrays.values():
             rest = rest + jnp.sum(array if sorted(lanes) == list(range(len(array))) else array[np.array(lanes)])
         return rest
+
+    def together(self, nodes: Sequence[Node]) -> Any:
+        """Nodes of the same type as one array, a row for each."""
+        array = self._one_array(nodes)
+        return jnp.stack([self[node] for node in nodes]) if array is None else array
 
     def stacked(self, terms: Sequence[Any]) -> Any:
         """Scalars as one array, taken from a packed one at once where they are all lanes of it."""

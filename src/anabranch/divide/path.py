@@ -188,7 +188,7 @@ class Path:
         """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy."""
         points = self._checked(points)
         backend = self._backend
-        return self._counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
+        return self.counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
 
     def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         """What `evaluate` gives, and the gradient of log prior + inverse_temperature · log likelihood at each point.
@@ -216,7 +216,7 @@ class Path:
         if lost.any():
             # A select differentiates the side that is not taken, too, where it may have no derivative.
             gradient[lost] = self._differences(points[lost], float(inverse_temperature))
-        return self._counted(evaluation), gradient
+        return self.counted(evaluation), gradient
 
     def _differences(self, points: np.ndarray, inverse_temperature: float, step: float = 1e-6) -> np.ndarray:
         """The gradient by central differences of the density; zero in the columns of discrete sites."""
@@ -229,7 +229,8 @@ class Path:
             out[:, column] = (prior + inverse_temperature * likelihood) / (2 * step)
         return out
 
-    def _counted(self, evaluation: Evaluation) -> Evaluation:
+    def counted(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation, after its points and those of them that have no density were counted."""
         self.invalid += int(evaluation.invalid.sum())
         self.evaluated += len(evaluation.invalid)
         if self.is_often_invalid and not self._said_invalid:

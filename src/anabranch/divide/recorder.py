@@ -34,7 +34,7 @@ from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
 from anabranch.errors import Place
 from anabranch.limits import checkpoint, holding
-from anabranch.numpyro_internals import caller_of_prng_key
+from anabranch.numpyro_internals import caller_of_prng_key, control_flow
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
@@ -89,7 +89,7 @@ class Recorder(Messenger):
             "prng_key": self._key,
             "param": self._unsupported,
             "mutable": self._unsupported,
-            "control_flow": self._unsupported,
+            "control_flow": self._control_flow,
         }
         self._seen: dict[str, str] = {}
         self._validates = False
@@ -244,6 +244,13 @@ class Recorder(Messenger):
             unsupported("a site that handlers.block hides", hidden_site)
         else:
             self._unsupported(msg)
+
+    def _control_flow(self, msg: dict[str, Any]) -> None:
+        """A `scan` or `cond` of NumPyro is run as a loop or branch of Python, after this message."""
+        function = control_flow(msg)
+        if function is None:
+            unsupported("control_flow with values given from outside", None)
+        msg["fn"] = function
 
     def _unsupported(self, msg: dict[str, Any]) -> None:
         unsupported(msg["type"], msg.get("name"))

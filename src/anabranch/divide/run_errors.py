@@ -29,9 +29,9 @@ _UNSUPPORTED = {
         "Give it a prior with a sample statement or handlers.lift, or write the number itself (LocScaleReparam takes "
         "it as `centered`)",
     ),
-    "control_flow": (
-        f"control_flow {_FUNCTION}",
-        "Use a Python loop or branch; sites inside it are divided like any other",
+    "control_flow with values given from outside": (
+        "handlers.substitute and handlers.condition do not reach into a scan or cond, whose sites have an index each",
+        "Observe the values inside, with numpyro.sample(..., obs=...)",
     ),
     "a plate with a subsample": (
         "a plate with a subsample has no meaning here: the evidence of a part is not that of the whole",

@@ -15,7 +15,7 @@ from anabranch.divide.recording import Site
 from anabranch.divide.terms import Terms
 
 __all__ = [
-    "finite_values", "guarded", "independent_sites", "is_prior_alone", "prior_is_sampled", "supports_are_constant",
+    "finite_values", "independent_sites", "is_prior_alone", "prior_is_sampled", "supports_are_constant",
     "values_of", "why_not_drawn",
 ]  # fmt: skip
 
@@ -30,17 +30,6 @@ def finite_values(path: Path) -> tuple[range | None, ...]:
         return (None,) * path.dim
     by_sequence = ([v for site in recording.free for v in values_of(site)] for recording in path.recordings)
     return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
-
-
-def guarded(path: Path) -> np.ndarray:
-    """Which coordinates belong to sites that a guard of the path depends on; all of them where the interpreter runs."""
-    out = np.full(path.dim, path.interpreted)
-    for recording in path.recordings:
-        terms = recording.once(Terms)
-        read = terms.reads(guard.value for guard in terms.guards)
-        for site in recording.free:
-            out[recording.columns[site.name]] |= site.index in read
-    return out
 
 
 def prior_is_sampled(path: Path) -> bool:

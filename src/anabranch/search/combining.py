@@ -33,8 +33,7 @@ class Combining:
 
     Args:
         max_notes: paths that are named in the notes of each kind.
-        max_draw_evaluations: evaluations that drawing the marginalised variables of a path may take; more give more
-            draws of a path, between 100 and 4,000 of them.
+        max_draws: draws of a path for which the variables summed out are drawn, too; more take longer.
         min_visited: paths visited from which on the largest likelihood bounds that of the others; fewer trust it
             sooner.
         max_visited: paths visited from which on their own evidence says what the others may have
@@ -42,12 +41,12 @@ class Combining:
     """
 
     max_notes: int = 5
-    max_draw_evaluations: int = 100_000
+    max_draws: int = 4_000
     min_visited: int = 5
     max_visited: int = 30
 
     def __post_init__(self) -> None:
-        check(self, max_notes=whole(), max_draw_evaluations=whole(), min_visited=whole(), max_visited=whole())
+        check(self, max_notes=whole(), max_draws=whole(1), min_visited=whole(), max_visited=whole())
 
     def posterior(self, state: SearchState, stopped: str) -> Posterior:
         """The posterior of the paths in the table."""
@@ -131,12 +130,12 @@ class Combining:
             )
 
     def _with_all_variables(self, state: SearchState, record: PathRecord) -> Estimate | None:
-        """The estimate with its marginalised variables drawn."""
+        """The estimate with the variables drawn that were summed out."""
         estimate = record.estimate
         if estimate is None or estimate.points.shape[1] == record.path.dim:
             return estimate
         rng = state.rng(record, 3)
-        n = int(min(len(estimate.points), np.clip(self.max_draw_evaluations / record.target.cost, 100, 4_000)))
+        n = min(len(estimate.points), self.max_draws)
         if n == 0:
             return replace(estimate, points=np.zeros((0, record.path.dim)))
         weights = np.exp(estimate.log_weights)

@@ -140,7 +140,7 @@ def _states(state: SearchState, record: PathRecord, rng: np.random.Generator) ->
     if estimate is None or not len(estimate.points):
         return np.zeros((0, record.path.dim))
     weights = np.exp(estimate.log_weights)
-    n = max(min(settings.proposals or 20, settings.evaluations_per_visit // record.target.cost // 10), 1)
+    n = max(min(settings.proposals or 20, settings.evaluations_per_visit // 10), 1)
     return record.executions(estimate.points[rng.choice(len(weights), n, p=weights / weights.sum())], rng)
 
 

@@ -14,7 +14,7 @@ from anabranch import errors
 from anabranch.allocate import PathRecord, Visit
 from anabranch.allocate.first_visits import by_promise
 from anabranch.conquer import Estimate, Target
-from anabranch.conquer.marginal import sum_out
+from anabranch.conquer.elimination import eliminate
 from anabranch.conquer.prior_sampling import prior_estimate
 from anabranch.limits import LimitReached
 from anabranch.search.state import SearchState
@@ -116,8 +116,8 @@ class Visiting:
         try:
             # Far from the mass, densities and their derivatives overflow.
             with np.errstate(all="ignore"):
-                if inner is None and settings.max_marginal_terms:
-                    target = sum_out(target, settings.max_marginal_terms)
+                if inner is None and settings.elimination is not None:
+                    target = eliminate(target, settings.elimination)
                 evaluations = self._affordable(state, visit, target)
                 if inner is None:
                     inner = strategy.start(target, rng)
@@ -150,13 +150,11 @@ class Visiting:
         return replace(kept, points=points, evaluations=target.evaluations, remarks=estimate.remarks)
 
     def _affordable(self, state: SearchState, visit: Visit, target: Target) -> int:
-        """The evaluations of a visit: more where a point takes several, fewer by the interpreter or the time limit.
+        """The evaluations of a visit: fewer by the interpreter or the time limit.
 
         Only with a time limit does this depend on the clock.
         """
         evaluations, limits, overrun = visit.evaluations, state.limits, state.settings.thresholds.overrun
-        if not visit.record.visits and target.cost > 1:
-            evaluations = min(evaluations * target.cost, int(visit.max_evaluations / overrun))
         if visit.record.path.interpreted:
             evaluations = evaluations // self.interpreted_divisor
         if limits.seconds is not None and target.seconds > 0:

@@ -226,6 +226,24 @@ RULES: dict[str, Rule] = {
     "unstack": lambda params, a: list(np.moveaxis(a, params["axis"] + 1, 0)),
 }
 
+ELEMENTWISE = frozenset({
+    *_UNARY, *_BINARY, *_SPECIAL, *_IDENTITY, "clamp", "convert_element_type", "integer_pow", "mul", "reduce_precision",
+    "round", "select_n",
+})  # fmt: skip
+"""Primitives whose results depend, element by element, on the same elements of their inputs."""
+
+STRUCTURAL = frozenset({
+    "broadcast_in_dim", "concatenate", "pad", "reshape", "rev", "slice", "split", "squeeze", "stack", "tile",
+    "transpose", "unstack",
+})  # fmt: skip
+"""Primitives that only move elements to places that the parameters say."""
+
+REDUCTIONS = frozenset({
+    "argmax", "argmin", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
+    "reduce_xor",
+})  # fmt: skip
+"""Primitives of one array, whose axes are in the parameter `axes`."""
+
 _MODES = {GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS}
 
 CONDITIONS: dict[str, Condition] = {
@@ -349,6 +367,15 @@ class _Own(NamedTuple):
     name: str
     multiple_results: bool
     bind: Callable[..., Any]
+
+
+def bound(primitive: Any, params: Params) -> Any:
+    """A primitive with the parameters of an equation of a jaxpr, as a primitive of our own of the same name.
+
+    What a jaxpr holds for a function with a derivative of its own is not what `bind` takes.
+    """
+    bind = binder(primitive, params)
+    return _Own(primitive.name, primitive.multiple_results, lambda *args, **_: bind(*args))
 
 
 COPY = _Own("copy", False, lambda value: value)

@@ -1,0 +1,44 @@
+"""Probabilities of discrete variables by their conditional distributions, not by counting draws.
+
+    p(z = v | data) = E[p(z = v | x, data)]
+
+over draws of the other coordinates x of a path (Rao and Blackwell). Where z was summed out, p(z | x, data) is exact
+(`Eliminated.conditionals`), and so is the probability of a path without other coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from anabranch.combine.solution import Solution
+from anabranch.conquer.elimination import Eliminated, Elimination, eliminate
+from anabranch.conquer.target import PathTarget
+from anabranch.conquer.weights import systematic
+
+__all__ = ["conditional_probabilities"]
+
+_MAX_POINTS, _MIN_POINTS, _MAX_NUMBERS = 4_000, 200, 2**28
+"""Draws over which conditional distributions are averaged: as many as have so many numbers in their tables."""
+
+
+def conditional_probabilities(solution: Solution) -> Mapping[int, Mapping[int, float]]:
+    """For each coordinate of a path that can be summed out the probability of each of its values."""
+    target = eliminate(PathTarget(solution.path), Elimination(max_enumerated=0))
+    if not isinstance(target, Eliminated):
+        return {}
+    points, weights = solution.points, solution.weights
+    n = min(_MAX_NUMBERS // max(sum(each.numbers for each in target.tables), 1), _MAX_POINTS)
+    if len(points) > n and target.dim:
+        if n < _MIN_POINTS:
+            return {}  # their mean would have a larger error than the counts of all draws
+        points = points[systematic(weights, n, np.random.default_rng(0))]
+        weights = np.full(len(points), 1 / len(points))
+    others, inverse = np.unique(points[:, target.columns], axis=0, return_inverse=True)
+    shares = np.bincount(inverse.reshape(-1), weights, minlength=len(others))
+    found = target.conditionals(others, list(target.values))
+    return {
+        column: dict(zip(values, (shares @ each).tolist(), strict=True))
+        for (column, values), each in zip(target.values.items(), found, strict=True)
+    }

@@ -1,0 +1,383 @@
+"""The density of one decision sequence as a factor graph over its discrete coordinates.
+
+The terms of the density (`terms`) are sums: over the points of a plate, the steps of a chain, the parts of a factor.
+They are taken apart down to summands, each of which depends on few of the coordinates (`dependence`):
+
+    log γ(x, z) = Σ_e c_e f_e(x, z_S(e))   where all conditions hold,
+
+with the scope S(e) of each summand. A condition is a guard, or the support of a distribution: a summand that is zero or
+minus infinity. What is stated is read off the graph, so it holds at every point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from anabranch.divide.density import Density
+from anabranch.divide.dependence import Dependence, Scopes, Value
+from anabranch.divide.graph import Equation, Graph, Node
+from anabranch.divide.numpy_backend import primitives
+from anabranch.divide.packed_evaluation import evaluate_packed
+from anabranch.divide.packing import Lanes, plan
+from anabranch.limits import checkpoint
+
+__all__ = ["Factors", "Summand"]
+
+Part = Literal["prior", "likelihood", "jacobian", "condition"]
+
+_INLINED = {name: primitives.CALL_BODIES[name] for name in ("call", "closed_call", "jit", "remat2")}
+"""Calls that are taken apart; those with derivatives of their own are not."""
+_CUSTOM = {name: body for name, body in primitives.CALL_BODIES.items() if name not in _INLINED}
+"""Those others."""
+_SAME_ELEMENTS = frozenset({"copy", "reshape", "rev", "squeeze", "transpose", "stop_gradient"})
+"""Primitives whose result has every element of their input once."""
+
+
+@dataclass(frozen=True)
+class Summand:
+    """An array of summands, or of conditions.
+
+    Attributes:
+        node: the array, in the flat graph.
+        part: what its elements are summands of.
+        name: the statement that they come from, or the text of a decision.
+        coefficient: by which they are multiplied.
+        scopes: for each element the number of its scope.
+    """
+
+    node: Node
+    part: Part
+    name: str
+    coefficient: float
+    scopes: np.ndarray
+
+
+class Factors:
+    """The summands of a density and their scopes.
+
+    Args:
+        density: the density.
+        columns: the coordinates that scopes are sets of.
+    """
+
+    def __init__(self, density: Density, columns: np.ndarray) -> None:
+        self.density, self.columns, self.scopes = density, columns, Scopes()
+        self.graph, self.constants = Graph(), {"prior": 0.0, "likelihood": 0.0, "jacobian": 0.0}
+        self._flat: dict[Node, Any] = {}
+        self._values: dict[Node, Value] = {}
+        self._dependence = Dependence(self.scopes)
+        self._custom: dict[int, tuple[Any, Any]] = {}
+        self._plans: dict[tuple[int, ...], Any] = {}
+        self._add_inputs()
+        for step in density.evaluator.steps:
+            checkpoint()
+            self._flat.update(zip(step.outputs, self._applied(step), strict=True))
+        self.summands = list(self._all_summands())
+        self.never = any(not np.all(c) for c in self._constant_conditions)
+        """Whether a condition fails everywhere."""
+
+    def _add_inputs(self) -> None:
+        self._inputs: list[tuple[Node, Any, tuple[int, ...]]] = []
+        for site, node in self.density.coordinates.items():
+            columns = self.density.recording.columns[site.name]
+            new = self.graph.input(self.density.graph.types[node])
+            self._flat[node] = new
+            shape = site.unconstrained_shape
+            self._inputs.append((new, columns, shape))
+            numbers = np.arange(columns.start, columns.stop).reshape(shape)
+            own = np.isin(numbers, self.columns)
+            scopes = np.where(own, self.scopes.singletons(np.where(own, numbers, -1)), 0) if own.any() else None
+            self._values[new] = Value(shape, scopes)
+
+    # The flat graph -----------------------------------------------------------------------------------------------
+
+    def _applied(self, step: Equation) -> Sequence[Any]:
+        """A step of the density in the flat graph: its outputs there, nodes or constants."""
+        inputs = [self._flat[x] if isinstance(x, Node) else x for x in step.inputs]
+        if step.primitive is primitives.COPY:
+            return inputs
+        return self._bound(step.primitive, step.params, inputs, [self.density.graph.types[n] for n in step.outputs])
+
+    def _bound(
+        self, primitive: Any, params: Mapping[str, Any], inputs: Sequence[Any], types: Sequence[Any]
+    ) -> list[Any]:
+        if primitive.name in _INLINED:
+            return self._inlined(params[_INLINED[primitive.name]], inputs)
+        given = [self._value(x) for x in inputs]
+        found = self._dependence.of(primitive, params, given, [type_.shape for type_ in types])
+        if all(value.constant is not None for value in found):
+            return [value.constant for value in found]
+        outputs = list(self.graph.record(self._own(primitive, params), params, inputs, types))
+        self._values.update(zip(outputs, found, strict=True))
+        return outputs
+
+    def _own(self, primitive: Any, params: Mapping[str, Any]) -> Any:
+        """The primitive as it is applied; the same one for the same function with a derivative of its own."""
+        body = _CUSTOM.get(primitive.name)
+        if body is None:
+            return primitive
+        key = id(params[body])
+        if key not in self._custom:
+            self._custom[key] = params, primitives.bound(primitive, params)
+        return self._custom[key][1]
+
+    def _inlined(self, jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
+        body = getattr(jaxpr, "jaxpr", jaxpr)
+        known = dict(zip(body.invars, inputs, strict=True))
+        known.update(zip(body.constvars, getattr(jaxpr, "consts", ()), strict=True))
+
+        def read(atom: Any) -> Any:
+            is_literal = isinstance(atom, jax.extend.core.Literal)
+            return np.asarray(atom.val, atom.aval.dtype) if is_literal else known[atom]
+
+        for equation in body.eqns:
+            types = [variable.aval for variable in equation.outvars]
+            outputs = self._bound(equation.primitive, equation.params, list(map(read, equation.invars)), types)
+            known.update(zip(equation.outvars, outputs, strict=True))
+        return list(map(read, body.outvars))
+
+    def _value(self, x: Any) -> Value:
+        return self._values[x] if isinstance(x, Node) else Value.of_constant(x)
+
+    # The summands -------------------------------------------------------------------------------------------------
+
+    def _all_summands(self) -> Iterator[Summand]:
+        density = self.density
+        self._constant_conditions: list[np.ndarray] = []
+        for part, terms in (
+            ("prior", density.prior), ("jacobian", density.jacobian), ("likelihood", density.likelihood)
+        ):  # fmt: skip
+            for term in terms:
+                value = self._flat[term.value] if isinstance(term.value, Node) else term.value
+                yield from self._split(value, part, term.name)  # type: ignore[arg-type]
+        for guard in density.guards:
+            value = self._flat[guard.value] if isinstance(guard.value, Node) else guard.value
+            yield from self._conditions(self._is_equal(value, guard.answer), guard.name)
+
+    def _is_equal(self, value: Any, answer: Any) -> Any:
+        if not isinstance(value, Node):
+            return np.asarray(value == answer)
+        type_ = self.graph.types[value]
+        answer = np.broadcast_to(np.asarray(answer, type_.dtype), type_.shape)
+        return self._bound(lax.eq_p, {}, [value, answer], [type_.update(dtype=np.dtype(bool))])[0]
+
+    def _split(self, value: Any, part: Part, name: str) -> Iterator[Summand]:
+        """The summands of a term."""
+        waiting = [(value, 1.0)]
+        while waiting:
+            x, c = waiting.pop()
+            if not isinstance(x, Node):
+                self.constants[part] += c * float(np.sum(x))
+                continue
+            parts = self._addends(x) if self._is_wide(x) else None
+            if parts is not None:
+                waiting += [(y, c * factor) for y, factor in parts]
+                continue
+            limited = self._limited(x, part, name) if self._is_wide(x) and c > 0 else None
+            for summand in limited or [Summand(x, part, name, 1.0, self._value(x).array)]:
+                is_condition = summand.part == "condition"
+                yield summand if is_condition else replace(summand, coefficient=c * summand.coefficient)
+
+    def _is_wide(self, x: Node) -> bool:
+        """Whether an element depends on more than one coordinate."""
+        return self._width(self._value(x).array) > 1
+
+    def _width(self, scopes: np.ndarray) -> int:
+        """The coordinates on which an element depends, at most."""
+        return max((len(self.scopes.members[number]) for number in np.unique(scopes).tolist()), default=0)
+
+    def _addends(self, x: Node) -> list[tuple[Any, float]] | None:
+        """Values, with coefficients, over whose elements the sum is that over the elements of x; None if not known."""
+        equation = self.graph.producers[x]
+        if equation is None:
+            return None
+        name, inputs, size = equation.primitive.name, equation.inputs, _size(self.graph.types[x].shape)
+        if name in _SAME_ELEMENTS or name == "reduce_sum":
+            return [(inputs[0], 1.0)]
+        if name in ("concatenate", "stack"):
+            return [(each, 1.0) for each in inputs]
+        if name == "convert_element_type" and np.issubdtype(equation.params["new_dtype"], np.floating):
+            return [(inputs[0], 1.0)]
+        if name == "broadcast_in_dim":
+            return [(inputs[0], size / max(_size(self._value(inputs[0]).shape), 1))]
+        if name in ("add", "add_any", "sub"):
+            sign = -1.0 if name == "sub" else 1.0
+            times = [size / max(_size(self._value(each).shape), 1) for each in inputs]
+            return [(inputs[0], times[0]), (inputs[1], sign * times[1])]
+        if name == "neg":
+            return [(inputs[0], -1.0)]
+        if name == "mul" or (name == "div" and np.issubdtype(self.graph.types[x].dtype, np.floating)):
+            return self._multiple(name, inputs)
+        if name == "dot_general":
+            return self._products(equation)
+        return None
+
+    def _multiple(self, name: str, inputs: Sequence[Any]) -> list[tuple[Any, float]] | None:
+        """One factor times a constant that is the same for all elements."""
+        for number, other in ((1, 0), (0, 1))[: 2 if name == "mul" else 1]:
+            constant = self._value(inputs[number]).constant
+            if constant is not None and constant.size and np.all(constant == constant.flat[0]):
+                factor = float(constant.flat[0])
+                if factor and np.isfinite(factor):
+                    return [(inputs[other], factor if name == "mul" else 1 / factor)]
+        return None
+
+    def _products(self, equation: Equation) -> list[tuple[Any, float]] | None:
+        """The products whose sum a product of two vectors is."""
+        left, right = equation.inputs
+        one, other = self._value(left), self._value(right)
+        (sums, _), _ = equation.params["dimension_numbers"]
+        if not (len(one.shape) == len(other.shape) == len(sums) == 1):
+            return None
+        type_ = self.graph.types[equation.outputs[0]].update(shape=one.shape)
+        params = {"new_dtype": type_.dtype, "weak_type": False, "sharding": None}
+        converted = [self._bound(lax.convert_element_type_p, params, [x], [type_])[0] for x in (left, right)]
+        return [(self._bound(lax.mul_p, {}, converted, [type_])[0], 1.0)]
+
+    def _limited(self, x: Node, part: Part, name: str) -> list[Summand] | None:
+        """The conditions and the summands of x, if x is a value where conditions hold and minus infinity elsewhere.
+
+        None where the value has no narrower summands. Then it may be NaN where a condition fails that depends on fewer
+        coordinates, and must not be taken from it.
+        """
+        equation = self.graph.producers[x]
+        if equation is None or equation.primitive.name != "select_n" or len(equation.inputs) != 3:
+            return None
+        condition, otherwise, value = equation.inputs
+        constant = self._value(otherwise).constant
+        if constant is None or not np.all(constant == -np.inf):
+            return None
+        before, conditions = dict(self.constants), len(self._constant_conditions)
+        found = [*self._conditions(condition, name), *self._split(value, part, name)]
+        if all(self._width(each.scopes) < self._width(self._value(x).array) for each in found):
+            return found
+        self.constants.update(before)
+        del self._constant_conditions[conditions:]
+        return None
+
+    def _conditions(self, value: Any, statement: str) -> Iterator[Summand]:
+        """The conditions, all of which must hold for all elements of a value to be true."""
+        waiting = [value]
+        while waiting:
+            x = waiting.pop()
+            if not isinstance(x, Node):
+                self._constant_conditions.append(np.asarray(x))
+                continue
+            equation = self.graph.producers[x]
+            name = None if equation is None or not self._is_wide(x) else equation.primitive.name
+            if equation is not None and (name in _SAME_ELEMENTS or name in ("and", "reduce_and", "broadcast_in_dim")):
+                waiting += equation.inputs
+            else:
+                yield Summand(x, "condition", statement, 1.0, self._value(x).array)
+
+    # Evaluation ---------------------------------------------------------------------------------------------------
+
+    def colours_of_nodes(self, chosen: Sequence[int], colours: Mapping[int, int]) -> dict[Node, frozenset[int]]:
+        """The colours with which each node varies when it is computed: also those of elements that it leaves out."""
+        out: dict[Node, frozenset[int]] = {}
+        for node, columns, _ in self._inputs:
+            own = (colours.get(column) for column in range(columns.start, columns.stop))
+            out[node] = frozenset(colour for colour in own if colour is not None)
+        for step in self._schedule(chosen):
+            joint = frozenset[int]().union(*(out[x] for x in step.inputs if isinstance(x, Node)))
+            out.update(dict.fromkeys(step.outputs, joint))
+        return out
+
+    @cached_property
+    def static(self) -> list[bool]:
+        """For each summand, whether it depends on no coordinate but those that scopes are sets of."""
+        other = [not np.isin(range(columns.start, columns.stop), self.columns).all() for _, columns, _ in self._inputs]
+        varies = {node for (node, _, _), is_other in zip(self._inputs, other, strict=True) if is_other}
+        for step in self._schedule(range(len(self.summands))):
+            if not varies.isdisjoint(x for x in step.inputs if isinstance(x, Node)):
+                varies.update(step.outputs)
+        return [summand.node not in varies for summand in self.summands]
+
+    def by_numpy(self, points: np.ndarray, chosen: Sequence[int]) -> list[tuple[list[int], np.ndarray]]:
+        """The elements of some summands at points: the numbers of those of the same part that were computed together,
+        and an array (points, summands, elements)."""
+        env = {node: points[:, columns].reshape(len(points), *shape) for node, columns, shape in self._inputs}
+        n, key = len(points), tuple(chosen)
+        if key not in self._plans:
+            self._plans[key] = plan(self.graph, self._schedule(chosen))
+        with np.errstate(all="ignore"):
+            values = evaluate_packed(self._plans[key], env, n)
+        return [(numbers, _rows(values.together([self.summands[i].node for i in numbers]), n))
+                for numbers in self._together(chosen, values.lanes)]  # fmt: skip
+
+    def by_jax(
+        self, chosen: Sequence[int], point: Any, values: Sequence[Any], colours: Mapping[int, tuple[int, int]]
+    ) -> list[tuple[list[int], Any]]:
+        """What `by_numpy` gives, at one point: an array has a row for each summand.
+
+        Args:
+            chosen: the numbers of the summands.
+            point: the point; its values in the columns with a colour are not used.
+            values: those values, in an array for each colour.
+            colours: the colour of each such column, and its place in the array.
+        """
+        lanes = Lanes()
+        for node, columns, shape in self._inputs:
+            places = [colours.get(column) for column in range(columns.start, columns.stop)]
+            if shape == ():
+                colour, place = places[0] or (None, columns.start)
+                lanes.packed[node] = (point if colour is None else values[colour], place)
+            elif not any(places):
+                lanes.values[node] = point[columns].reshape(shape)
+            else:
+                lanes.values[node] = _assembled(point[columns], values, places).reshape(shape)
+
+        of_nodes = self.colours_of_nodes(chosen, {column: colour for column, (colour, _) in colours.items()})
+
+        def kind(step: Equation) -> Hashable:
+            """The colours with which each input varies: beside others it would be computed more often than needed."""
+            return tuple(of_nodes[x] if isinstance(x, Node) else None for x in step.inputs)
+
+        lanes.run(plan(self.graph, self._schedule(chosen), kind))
+        return [(numbers, lanes.together([self.summands[i].node for i in numbers]).reshape(len(numbers), -1))
+                for numbers in self._together(chosen, lanes.packed)]  # fmt: skip
+
+    def _schedule(self, chosen: Sequence[int]) -> list[Any]:
+        """What computes some summands from a point."""
+        inputs = {node: None for node, _, _ in self._inputs}
+        return self.graph.schedule([self.summands[number].node for number in chosen], inputs)
+
+    def _together(self, chosen: Sequence[int], lanes: Mapping[Node, tuple[Any, int]]) -> list[list[int]]:
+        """The summands by the array that they are lanes of, and by part; the others one by one."""
+        out: dict[Any, list[int]] = {}
+        for number in chosen:
+            summand = self.summands[number]
+            array, _ = lanes.get(summand.node, (None, 0))
+            out.setdefault((number if array is None else (id(array), summand.part)), []).append(number)
+        return list(out.values())
+
+
+def _assembled(own: Any, values: Sequence[Any], places: Sequence[tuple[int, int] | None]) -> Any:
+    """The coordinates of a site, each its own or one of the values by colour."""
+    used = sorted({place[0] for place in places if place is not None})
+    start, total = {}, 0
+    for colour in used:
+        start[colour] = total
+        total += len(values[colour])
+    index = [total + i if place is None else start[place[0]] + place[1] for i, place in enumerate(places)]
+    parts = [values[colour] for colour in used] + ([own] if None in places else [])
+    joined = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+    return joined if np.array_equal(index, np.arange(len(joined))) else joined[np.array(index)]
+
+
+def _rows(array: np.ndarray, n: int) -> np.ndarray:
+    """Values (summands, batch, ...) as (points, summands, elements)."""
+    flat = array.reshape(*array.shape[:2], -1)
+    return np.broadcast_to(flat, (len(flat), n, flat.shape[2])).transpose(1, 0, 2)
+
+
+def _size(shape: Sequence[int]) -> int:
+    return int(np.prod(shape))
