@@ -25,7 +25,8 @@ Densities
     a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at
     a time.
 Factors
-    `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends.
+    `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends;
+    `SummandEvaluator` computes them.
 Sites and their distributions
     `site_transforms` has functions of a site with given parameters: its unconstrained coordinates, their Jacobian,
     its possible values. `values_of` lists the values of a discrete site, `why_not_drawn` says why the density of a
@@ -51,6 +52,7 @@ from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
+from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -75,7 +77,7 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions", "Factors",
+    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions", "Factors", "SummandEvaluator",
     "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "Terms", "Tree", "alias",
     "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",

@@ -18,7 +18,7 @@ from anabranch.divide.graph import Equation, Graph, Node
 from anabranch.divide.numpy_backend.primitives import NOT_PACKED, joined_axis
 from anabranch.limits import checkpoint
 
-__all__ = ["Lanes", "Pack", "plan"]
+__all__ = ["Lanes", "Pack", "form", "plan"]
 
 _MIN_LANES = 3
 
@@ -37,7 +37,7 @@ def plan(
         level = 1 + max((depth.get(x, 0) for x in step.inputs if isinstance(x, Node)), default=0)
         for node in step.outputs:
             depth[node] = level
-        groups[(level, _form(graph, step), None if kind is None else kind(step))].append(step)
+        groups[(level, form(graph, step), None if kind is None else kind(step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
         if len(group) >= _MIN_LANES and group[0].primitive.name not in NOT_PACKED:
@@ -47,7 +47,8 @@ def plan(
     return out
 
 
-def _form(graph: Graph, step: Equation) -> Hashable:
+def form(graph: Graph, step: Equation) -> Hashable:
+    """The primitive, its parameters, and the types of its inputs."""
     inputs = tuple(
         graph.types[x] if isinstance(x, Node) else (np.shape(x), getattr(x, "dtype", type(x))) for x in step.inputs
     )
