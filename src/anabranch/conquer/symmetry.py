@@ -2,8 +2,8 @@
 
 Blocks of coordinates (the indices of a shared axis of some sites, or sites that differ in their number only: mu0, mu1)
 are exchangeable if swapping two of them leaves prior and likelihood unchanged. The parts of a simplex are swapped with
-them where they are weights of the blocks, and the rows and the parts of a transition matrix at once. Every mode then has
-K! copies, and one ordering is enough:
+them where they are weights of the blocks; rows and parts at once, where it is a row of a transition matrix. Every mode
+then has K! copies, and one ordering is enough:
 
     Z_k = K! ∫ γ_k(x) 1[x_1 < x_2 < ... < x_K] dx,
 

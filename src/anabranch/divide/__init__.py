@@ -52,7 +52,6 @@ from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
-from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -64,6 +63,7 @@ from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
 from anabranch.divide.source_location import user_location
+from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
     finite_values,
     independent_sites,
@@ -77,11 +77,60 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions", "Factors", "SummandEvaluator",
-    "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
-    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "Terms", "Tree", "alias",
-    "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
-    "hours_warning", "in_blocks", "independent_sites", "inside", "is_compiling", "is_prior_alone", "known_points",
-    "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash",
-    "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
+    "AT_ONCE",
+    "Batch",
+    "Constraints",
+    "Density",
+    "Division",
+    "Evaluation",
+    "Evaluator",
+    "Executions",
+    "Factors",
+    "Jitted",
+    "Lanes",
+    "NamedValues",
+    "Node",
+    "Observation",
+    "Path",
+    "PathTracer",
+    "PriorDraws",
+    "Program",
+    "Proposals",
+    "Recording",
+    "Restarted",
+    "Site",
+    "SiteInfo",
+    "Step",
+    "SummandEvaluator",
+    "Terms",
+    "Tree",
+    "alias",
+    "as_input",
+    "base_support",
+    "counts_of",
+    "divide",
+    "draw",
+    "evaluate_jaxpr",
+    "find_paths",
+    "finite_values",
+    "hours_warning",
+    "in_blocks",
+    "independent_sites",
+    "inside",
+    "is_compiling",
+    "is_prior_alone",
+    "known_points",
+    "log_density_function",
+    "neighbours",
+    "prior_is_sampled",
+    "propose",
+    "rebuild",
+    "site_transforms",
+    "stable_hash",
+    "supports_are_constant",
+    "unwrapped",
+    "user_location",
+    "values_of",
+    "why_not_drawn",
+    "with_batch_axis",
 ]  # fmt: skip

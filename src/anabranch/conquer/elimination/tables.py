@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from anabranch.divide import Factors, SummandEvaluator, why_not_drawn
 __all__ = ["Logs", "Tables"]
 
 _FREE, _REPEATED = -1, -2
-"""In place of the number of a group: of elements that depend on no coordinate, and of those that are equal to others."""
+"""In place of the number of a group: of elements that depend on no coordinate, and of those equal to others."""
 
 
 class Logs(NamedTuple):
@@ -112,7 +113,8 @@ class Tables:
     def numbers(self) -> int:
         """Numbers in the tables of one point, and in those from which variables are summed out."""
         elements = sum(
-            math.prod(self._widths[colour] for colour in colours) * sum(self.factors.summands[i].scopes.size for i in own)
+            math.prod(self._widths[colour] for colour in colours)
+            * sum(self.factors.summands[i].scopes.size for i in own)
             for colours, own in self._by_colours(self._used)
         )
         return elements + sum(batch.numbers for batch in self.plan.batches)
@@ -287,7 +289,8 @@ class Tables:
         return kept.transpose(len(inner), *inner)[(..., *(slice(size) for size in own.sizes))]
 
 
-class _Group(NamedTuple):
+@dataclass(frozen=True)
+class _Group:
     """Scopes whose coordinates have the same sizes and the same colours, and the row of each in the tables."""
 
     sizes: tuple[int, ...]
