@@ -69,11 +69,11 @@ class Code(NamedTuple):
             )
 
         def of(step: Equation | Pack) -> Hashable:
-            first, count = (step[0], len(step)) if isinstance(step, list) else (step, 0)
-            inputs = tuple(tuple(map(number, each.inputs)) for each in (step if count else [first]))
-            outputs = tuple(tuple(map(number, each.outputs)) for each in (step if count else [first]))
-            params = tuple((name, identity(value)) for name, value in first.params.items())
-            return count, first.primitive, params, inputs, outputs
+            equations = step if isinstance(step, list) else [step]
+            inputs = tuple(tuple(map(number, each.inputs)) for each in equations)
+            outputs = tuple(tuple(map(number, each.outputs)) for each in equations)
+            params = tuple((name, identity(value)) for name, value in equations[0].params.items())
+            return isinstance(step, list), equations[0].primitive, params, inputs, outputs
 
         return (
             tuple((number(node), columns.start, shape) for node, columns, shape in self.inputs),
@@ -113,7 +113,7 @@ class _Arguments:
         self._known: dict[int, Argument] = {}
 
     def taken_out(self, step: Equation | Pack) -> Equation | Pack:
-        """The step with arguments in place of arrays; constants that differ between the lanes of a pack are one array."""
+        """The step with arguments in place of arrays; constants that differ between lanes are one array."""
         if not isinstance(step, list):
             return Equation(step.primitive, step.params, [self._argument(x) for x in step.inputs], step.outputs)
         columns = [self._of_lanes(column) for column in zip(*(each.inputs for each in step), strict=True)]

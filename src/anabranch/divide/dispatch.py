@@ -32,6 +32,8 @@ _COMPILE_SECONDS_SHORT, _COMPILE_SECONDS_LONG, _LONG_FUNCTION = 0.005, 0.02, 1_0
 Measured on two cores: 0.5 s for 100 operations, 56 s for 2,250, 80 s for 4,320."""
 _MAX_SHARED = 512
 """Functions whose compiled code is kept for others with the same key."""
+_SETTINGS = ("jax_default_matmul_precision", "jax_debug_nans", "jax_default_device")
+"""Settings of the user's on which compiled code depends."""
 _MAX_SECONDS_LATE = 1.0
 """Seconds by which the expected end of a compilation may exceed the time limit."""
 
@@ -92,8 +94,7 @@ class _Shared:
 
     def code(self, function: Callable[..., Any], key: Hashable) -> _Code:
         """That of an earlier function with the same key, or a new one."""
-        config = jax.config
-        settings = (config.jax_default_matmul_precision, config.jax_debug_nans, config.jax_default_device)
+        settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         with self._lock:
             code = self._codes.setdefault((key, settings), _Code(function))
             self._codes.move_to_end((key, settings))

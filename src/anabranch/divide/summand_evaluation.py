@@ -38,7 +38,8 @@ class SummandEvaluator:
         same = _same_inputs(factors, alike)
         nodes = [summand.node for summand in factors.summands]
         inputs = {node: None for node, _, _ in factors.inputs}
-        self._steps = _without_repetition(self.graph, self.graph.schedule(nodes, inputs), same)
+        schedule: list[Any] = self.graph.schedule(nodes, inputs)
+        self._steps = _without_repetition(self.graph, schedule, same)
         self.nodes = [same.get(node, node) for node in nodes]
         """Of each summand the node that computes it; summands that are always equal have the same one."""
         self._plans: dict[tuple[int, ...], Any] = {}
