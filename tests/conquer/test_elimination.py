@@ -32,7 +32,7 @@ def the_path(program, *args, **kwargs) -> Path:
 
 
 def eliminated(path: Path, settings: Elimination = ALL) -> Eliminated:
-    target = eliminate(PathTarget(path), settings)
+    target = eliminate(PathTarget(path), settings, np.random.default_rng(0))
     assert isinstance(target, Eliminated)
     return target
 
@@ -416,7 +416,7 @@ def test_left_alone():
 
     for program in (continuous, infinite, enumerable):
         target = PathTarget(the_path(program))
-        assert eliminate(target, Elimination()) is target
+        assert eliminate(target, Elimination(), np.random.default_rng(0)) is target
 
 
 def test_infinite_sites_stay_beside_finite_ones():
@@ -425,7 +425,7 @@ def test_infinite_sites_stay_beside_finite_ones():
         z = ab.sample("z", dist.Bernoulli(0.3))
         ab.observe("y", dist.Normal(k + z, 1.0), 2.5)
 
-    target = eliminate(PathTarget(the_path(program)), Elimination())
+    target = eliminate(PathTarget(the_path(program)), Elimination(), np.random.default_rng(0))
     assert isinstance(target, Eliminated)
     assert (target.dim, target.discrete.tolist()) == (1, [True])
     log_density, _, _ = brute(target, np.arange(12.0)[:, None])
@@ -459,7 +459,7 @@ def test_no_table_is_built_that_is_too_large():
     path = the_path(program)
     tracemalloc.start()
     try:
-        target = eliminate(PathTarget(path), Elimination(max_numbers=2**18, max_factor=2**12))
+        target = eliminate(PathTarget(path), Elimination(max_numbers=2**18, max_factor=2**12), np.random.default_rng(0))
         assert tracemalloc.get_traced_memory()[1] < 2**27
     finally:
         tracemalloc.stop()
