@@ -101,15 +101,20 @@ class WindowSearch:
             failing, needed = self._judged(tables, windows, cut)
             if not failing:
                 return self._trimmed(windows, needed), set()
-            wider = self._evened({**windows, **{c: self._moved(windows[c], c, failing[c]) for c in failing}})
-            stuck = {column for column in failing if wider[column] == windows[column]}
+            moved = {column: self._moved(windows[column], column, sides) for column, sides in failing.items()}
+            stuck = {column for column in failing if moved[column] == windows[column]}
             if stuck:
                 return windows, stuck
-            if self.tabled(wider) is None:
-                longest = max(len(wider[column]) for column in failing)
-                return windows, {column for column in failing if 2 * len(wider[column]) > longest}
+            wider = self._fitting([{**windows, **moved}, {**windows, **needed, **moved}])
+            if wider is None:
+                longest = max(map(len, moved.values()))
+                return windows, {column for column in failing if 2 * len(moved[column]) > longest}
             windows = wider
         return windows, set(failing)
+
+    def _fitting(self, choices: Sequence[Mapping[int, range]]) -> dict[int, range] | None:
+        """The first of several windows whose tables are not too large."""
+        return next((each for each in map(self._evened, choices) if self.tabled(each) is not None), None)
 
     # The first windows --------------------------------------------------------------------------------------------
 
@@ -221,10 +226,7 @@ class WindowSearch:
             wider = {c: self._clipped(c, w[0] - len(w) // _MARGIN, w[-1] + 1 + len(w) // _MARGIN)
                      for c, w in hulls.items()}  # fmt: skip
             choices = [{**windows, **wider}, {**windows, **hulls}]
-        for choice in map(self._evened, choices):
-            if self.tabled(choice) is not None:
-                return choice
-        return dict(windows)
+        return self._fitting(choices) or dict(windows)
 
     def _with_bulk(self, column: int, needed: range, window: range) -> range:
         """The least window with what is needed and, as far as the window has it, the bulk of the points."""
