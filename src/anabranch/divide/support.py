@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest whole number that a coordinate can have; None where there is none, or none is known."""
+    """The least and the greatest whole number that a coordinate can have; None where there is none or none is known."""
 
     low: int | None
     high: int | None

@@ -43,7 +43,9 @@ def conditionals(
     for block in blocks(len(rows), sum(each.numbers for each in tables)):
         logs = [each.by_numpy(rows[block]) for each in tables]
         n = len(rows[block])
-        totals = np.stack([np.broadcast_to(log_total(t, log, of_prior), n) for t, log in zip(tables, logs, strict=True)])
+        totals = np.stack(
+            [np.broadcast_to(log_total(t, log, of_prior), n) for t, log in zip(tables, logs, strict=True)]
+        )
         log_sum = logsumexp(totals, axis=0)
         with np.errstate(invalid="ignore"):
             shares = np.exp(totals - log_sum)

@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 from numpy.random import Generator
 
-from anabranch.conquer.elimination.order import Order, elimination_order
 from anabranch.conquer.elimination.settings import Elimination
 from anabranch.conquer.elimination.tables import Tables
+from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.conquer.elimination.target import Eliminated
 from anabranch.conquer.elimination.windows import WindowSearch, cut_sides
 from anabranch.conquer.target import Target
@@ -74,8 +74,8 @@ def _without(
     max_factor, path = settings.max_factor, target.path
     while found and max_factor > 1:
         factors = [Factors(recording.once(Density), np.array(list(found))) for recording in path.recordings]
-        tabling = _Tabling(factors, max_factor, settings.max_numbers)
-        search = WindowSearch(tabling.tables, found, rows, len(found) == target.dim, prior_is_sampled(path), settings,
+        tabling = Tabling(factors, max_factor, settings.max_numbers)
+        search = WindowSearch(tabling, found, rows, len(found) == target.dim, prior_is_sampled(path), settings,
                               target.charge)  # fmt: skip
         values, heavy = search.run()
         if heavy:
@@ -112,36 +112,3 @@ def _eliminated(
             len(cut), target.path.description, max(len(values[column]) for column in cut),
         )  # fmt: skip
     return Eliminated(target, tables, values, cut)
-
-
-class _Tabling:
-    """The tables of all decision sequences, and how large they may be.
-
-    Args:
-        factors: the factors of each sequence.
-        max_factor: numbers in one factor from which a coordinate is summed out, at most.
-        max_numbers: numbers in the tables of one point, at most.
-    """
-
-    def __init__(self, factors: list[Factors], max_factor: int, max_numbers: int) -> None:
-        self.factors, self.max_factor, self.max_numbers = factors, max_factor, max_numbers
-        self._scopes = [
-            [each.scopes.members[n] for n in {n for s in each.summands for n in np.unique(s.scopes).tolist()}]
-            for each in factors
-        ]
-
-    def kept(self, values: Mapping[int, range]) -> set[int]:
-        """The coordinates that would make a factor too large."""
-        return {column for order in self._orders(values) for column in order.kept}
-
-    def tables(self, values: Mapping[int, range]) -> list[Tables] | None:
-        """The tables of coordinates with these values; None if they are too large."""
-        orders = self._orders(values)
-        if any(order.kept for order in orders):
-            return None
-        tables = [Tables(each, values, order) for each, order in zip(self.factors, orders, strict=True)]
-        return tables if all(each.numbers <= self.max_numbers for each in tables) else None
-
-    def _orders(self, values: Mapping[int, range]) -> list[Order]:
-        sizes = {column: len(each) for column, each in values.items()}
-        return [elimination_order(scopes, sizes, self.max_factor) for scopes in self._scopes]

@@ -23,18 +23,18 @@ import numpy as np
 from anabranch.conquer.elimination.conditionals import conditionals
 from anabranch.conquer.elimination.settings import Elimination
 from anabranch.conquer.elimination.tables import Tables
+from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.divide import Bounds
 
 __all__ = ["NARROW", "Sides", "WindowSearch", "cut_sides", "tails"]
 
 NARROW = 64
 """Values up to which a coordinate is never cut."""
-_MARGIN = 2
-"""Windows are wider than they need be at the points looked at, by one in so many of their values on each side."""
-_DEPTH = 100.0
+_RIM, _MARGIN = 6, 3
+"""One in so many of the values that are needed is added on each side: this rim bounds the mass of the tail. Where there
+are other coordinates, for which the windows were judged at some points alone, the rim is wider."""
+_DEPTH = 50.0
 """How far, in nats, a point may lie below the highest for its window to count."""
-_RIM = 6
-"""Beyond the values that are needed, one in so many: the mass of this rim bounds that of the tail."""
 _ROUNDS = 40
 """How often windows are moved or widened."""
 _POINTS, _NUMBERS = 128, 2**26
@@ -74,7 +74,7 @@ class WindowSearch:
     """The search for the windows of the coordinates that are to be summed out.
 
     Args:
-        tabled: the tables for windows; None if they are too large.
+        tabling: makes the tables for windows, if they are not too large.
         bounds: of the values of each coordinate.
         rows: gives points, in all coordinates of the path, those of higher density first; maybe none.
         is_alone: whether there are no other coordinates.
@@ -83,7 +83,7 @@ class WindowSearch:
         charge: is told how many points were evaluated.
     """
 
-    tabled: Callable[[Mapping[int, range]], Sequence[Tables] | None]
+    tabling: Tabling
     bounds: Mapping[int, Bounds]
     rows: Callable[[], np.ndarray]
     is_alone: bool
@@ -95,7 +95,7 @@ class WindowSearch:
         """The windows, and the coordinates for which there is none."""
         windows = self._start()
         for _ in range(_ROUNDS):
-            cut, tables = cut_sides(windows, self.bounds), self.tabled(windows)
+            cut, tables = cut_sides(windows, self.bounds), self.tabling.tables(windows)
             if not cut or tables is None:  # if they are too large for their tables, no window is the reason
                 return windows, set()
             failing, needed = self._judged(tables, windows, cut)
@@ -105,16 +105,15 @@ class WindowSearch:
             stuck = {column for column in failing if moved[column] == windows[column]}
             if stuck:
                 return windows, stuck
-            wider = self._fitting([{**windows, **moved}, {**windows, **needed, **moved}])
+            wider = self._fitting([{**windows, **moved}, {**windows, **self._rimmed(needed, _RIM), **moved}])
             if wider is None:
-                longest = max(map(len, moved.values()))
-                return windows, {column for column in failing if 2 * len(moved[column]) > longest}
+                return windows, self.tabling.kept({**windows, **moved}) or set(failing)
             windows = wider
         return windows, set(failing)
 
     def _fitting(self, choices: Sequence[Mapping[int, range]]) -> dict[int, range] | None:
         """The first of several windows whose tables are not too large."""
-        return next((each for each in map(self._evened, choices) if self.tabled(each) is not None), None)
+        return next((each for each in map(self._evened, choices) if self.tabling.tables(each) is not None), None)
 
     # The first windows --------------------------------------------------------------------------------------------
 
@@ -124,7 +123,7 @@ class WindowSearch:
         Windows whose tables are too large are halved, around the best point, as long as they can be.
         """
         windows = self._evened({column: self._first(column) for column in self.bounds})
-        while self.tabled(windows) is None:
+        while self.tabling.tables(windows) is None:
             longest = max(map(len, windows.values()))
             if longest <= NARROW or not len(self.rows()):
                 break
@@ -187,8 +186,7 @@ class WindowSearch:
             if any(fails):
                 failing[column] = (fails[0], fails[1])
             start, stop = _needed(of_each, self.settings.tail)
-            rim, window = (stop - start) // _RIM + 1, windows[column]
-            needed[column] = window[max(start - rim, 0) : stop + rim]
+            needed[column] = windows[column][start:stop]
         return failing, needed
 
     def _points(self, numbers: int) -> np.ndarray:
@@ -218,15 +216,19 @@ class WindowSearch:
         return self._clipped(column, start, start + limit)
 
     def _trimmed(self, windows: Mapping[int, range], needed: Mapping[int, range]) -> dict[int, range]:
-        """The windows without what is not needed: but with the bulk of the points, and a margin, for other points."""
+        """The windows without what is not needed; but where other points may need it, with the bulk of the points."""
         if self.is_alone:
-            choices = [{**windows, **needed}]
+            choices = [self._rimmed(needed, _RIM)]
         else:
             hulls = {column: self._with_bulk(column, window, windows[column]) for column, window in needed.items()}
-            wider = {c: self._clipped(c, w[0] - len(w) // _MARGIN, w[-1] + 1 + len(w) // _MARGIN)
-                     for c, w in hulls.items()}  # fmt: skip
-            choices = [{**windows, **wider}, {**windows, **hulls}]
+            choices = [self._rimmed(hulls, _MARGIN), self._rimmed(hulls, _RIM)]
+        choices = [{**windows, **each} for each in choices]
         return self._fitting(choices) or dict(windows)
+
+    def _rimmed(self, windows: Mapping[int, range], share: int) -> dict[int, range]:
+        """The windows, on each side wider by one in so many of their values."""
+        more = {column: len(window) // share + 1 for column, window in windows.items()}
+        return {c: self._clipped(c, w[0] - more[c], w[-1] + 1 + more[c]) for c, w in windows.items()}
 
     def _with_bulk(self, column: int, needed: range, window: range) -> range:
         """The least window with what is needed and, as far as the window has it, the bulk of the points."""
