@@ -33,7 +33,8 @@ Sites and their distributions
     site is not that of its draws, and `draw` draws from a distribution. `base_support` and `unwrapped` are a support
     and a distribution without their wrappers.
 Properties of a path
-    `finite_values`, `prior_is_sampled`, `is_prior_alone`, `independent_sites` and `supports_are_constant`.
+    `finite_values`, `integer_bounds` (`Bounds` of each coordinate), `prior_is_sampled`, `is_prior_alone`,
+    `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path.
@@ -65,8 +66,10 @@ from anabranch.divide.samplers import draw
 from anabranch.divide.source_location import user_location
 from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
+    Bounds,
     finite_values,
     independent_sites,
+    integer_bounds,
     is_prior_alone,
     prior_is_sampled,
     supports_are_constant,
@@ -77,60 +80,12 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE",
-    "Batch",
-    "Constraints",
-    "Density",
-    "Division",
-    "Evaluation",
-    "Evaluator",
-    "Executions",
-    "Factors",
-    "Jitted",
-    "Lanes",
-    "NamedValues",
-    "Node",
-    "Observation",
-    "Path",
-    "PathTracer",
-    "PriorDraws",
-    "Program",
-    "Proposals",
-    "Recording",
-    "Restarted",
-    "Site",
-    "SiteInfo",
-    "Step",
-    "SummandEvaluator",
-    "Terms",
-    "Tree",
-    "alias",
-    "as_input",
-    "base_support",
-    "counts_of",
-    "divide",
-    "draw",
-    "evaluate_jaxpr",
-    "find_paths",
-    "finite_values",
-    "hours_warning",
-    "in_blocks",
-    "independent_sites",
-    "inside",
-    "is_compiling",
-    "is_prior_alone",
-    "known_points",
-    "log_density_function",
-    "neighbours",
-    "prior_is_sampled",
-    "propose",
-    "rebuild",
-    "site_transforms",
-    "stable_hash",
-    "supports_are_constant",
-    "unwrapped",
-    "user_location",
-    "values_of",
-    "why_not_drawn",
+    "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
+    "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
+    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
+    "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
+    "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone",
+    "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms",
+    "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
     "with_batch_axis",
 ]  # fmt: skip
