@@ -166,15 +166,19 @@ class Density:
         return values, tree_unflatten(tree, filled), tree_unflatten(tree, varies)
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The points at which the sites have these values."""
+        """The points at which sites have these values; the coordinates of sites without a value are zero."""
         env: dict[Node, np.ndarray] = {}
         for site in self.recording.sites:
-            dtype = np.int64 if site.discrete else np.float64
-            env[site.value.node] = np.asarray(values[site.name], dtype)
+            if site.name in values:
+                env[site.value.node] = np.asarray(values[site.name], np.int64 if site.discrete else np.float64)
         n = max((len(v) for v in env.values()), default=1)
-        evaluate(self.graph.schedule(self._inverses, env), env)
-        rows = [np.broadcast_to(env[x], (n, *env[x].shape[1:])).reshape(n, -1) for x in self._inverses]
-        return np.concatenate(rows, axis=1, dtype=np.float64) if rows else np.zeros((n, 0))
+        inverses = {s: x for s, x in zip(self.coordinates, self._inverses, strict=True) if s.name in values}
+        evaluate(self.graph.schedule(list(inverses.values()), env), env)
+        out = np.zeros((n, self.recording.dim))
+        for site, node in inverses.items():
+            columns = self.recording.columns[site.name]
+            out[:, columns] = np.broadcast_to(env[node], (n, *env[node].shape[1:])).reshape(n, -1)
+        return out
 
     @cached_property
     def _inverses(self) -> Sequence[Node]:

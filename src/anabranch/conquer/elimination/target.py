@@ -64,7 +64,7 @@ class Eliminated(Target):
         return sum(each.configurations for each in self.tables)
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
-        draws = self.target.prior(n, rng)
+        draws = self.path.prior(n, seed=int(rng.integers(2**31)), columns=self.columns)
         return replace(draws, points=draws.points[:, self.columns])
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
