@@ -261,8 +261,7 @@ class Auto:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
         if state.population is None:  # a population may take several visits: until then the weights are all there is
-            draws = min(self.modes.first_draws, left // 4)
-            state = replace(state, state=self.modes.drawn(target, state.state, rng, draws))
+            state = replace(state, state=self._with_better_weights(target, state.state, rng, left))
             left = end - target.evaluations
         if state.population is None and left >= self.scan_from:
             state = self._scanned(target, state, rng, left - left // 3)
@@ -292,6 +291,16 @@ class Auto:
         if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
         return replace(state, population=self._tempered(target, population, rng, end - target.evaluations))
+
+    def _with_better_weights(
+        self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int
+    ) -> ModeMixtureState:
+        """The mixture with enough draws for its diagnostics; if those are poor, adapted with half the evaluations."""
+        mixture = self.modes.drawn(target, mixture, rng, min(self.modes.first_draws, left // 4))
+        if mixture.failed or are_good(self.modes.estimate(target, mixture)):
+            return mixture
+        better = self.modes.advance(target, mixture, rng, left // 2)
+        return mixture if better.failed else better
 
     def _scanned(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state with the modes that a scan of the prior has found."""

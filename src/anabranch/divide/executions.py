@@ -70,8 +70,9 @@ class Executions:
         """Every site by name, over the members, or over so many of them."""
         if self.run is not None:
             return {name: value[None] for name, value in self.run.values.items()}
-        some = first is not None and first < len(self.batch)
-        batch = self.batch.take(np.arange(first), self.batch.key) if some else self.batch
+        batch = self.batch
+        if first is not None and first < len(batch):
+            batch = batch.take(np.arange(first), batch.key)
         return batch.site_values(self.recording)
 
     @property
