@@ -26,11 +26,11 @@ from anabranch.conquer.elimination.order import Order, elimination_order
 from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_numpy, marginals
 from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.target import Target, TargetSettings
-from anabranch.divide import Density, Evaluation, Factors, Jitted, PriorDraws, finite_values, in_blocks
+from anabranch.divide import Density, Evaluation, Factors, Jitted, Path, PriorDraws, finite_values, in_blocks
 from anabranch.limits import checkpoint
 from anabranch.settings import check, whole
 
-__all__ = ["Eliminated", "Elimination", "eliminate"]
+__all__ = ["Eliminated", "Elimination", "eliminate", "finite_columns", "is_enumerable"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ def eliminate(target: Target, settings: Elimination) -> Target:
     """
     if target.path.interpreted or not target.discrete.any():
         return target
-    found = {column: values for column, values in enumerate(finite_values(target.path)) if values is not None}
-    if len(found) == target.dim and math.prod(map(len, found.values())) <= settings.max_enumerated:
-        return target  # its values can be evaluated one by one, which gives the probability of each
+    found = finite_columns(target.path)
+    if is_enumerable(target.path, found, settings):
+        return target
     max_factor = settings.max_factor
     while found and max_factor > 1:
         factors = [Factors(recording.once(Density), np.array(list(found))) for recording in target.path.recordings]
@@ -88,6 +88,16 @@ def eliminate(target: Target, settings: Elimination) -> Target:
     if max_factor <= 1:
         logger.info("no discrete variable of the path (%s) is summed out: too many numbers", target.path.description)
     return target
+
+
+def finite_columns(path: Path) -> dict[int, range]:
+    """The discrete coordinates of a path that have finitely many values, and these."""
+    return {column: values for column, values in enumerate(finite_values(path)) if values is not None}
+
+
+def is_enumerable(path: Path, finite: Mapping[int, range], settings: Elimination) -> bool:
+    """Whether the values of a path can be evaluated one by one, which gives the probability of each."""
+    return len(finite) == path.dim and math.prod(map(len, finite.values())) <= settings.max_enumerated
 
 
 def _order(factors: Factors, values: Mapping[int, range], max_factor: int) -> Order:
@@ -114,8 +124,7 @@ class Eliminated(Target):
         return self.target.known[:, self.columns]
 
     @property
-    def configurations(self) -> int:
-        """Evaluations of the program's graph for one point."""
+    def terms(self) -> int:
         return sum(each.configurations for each in self.tables)
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
@@ -124,7 +133,7 @@ class Eliminated(Target):
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         rows = self._joined(points)
-        on_host = self._on_host + max(len(points) * self.configurations, self.settings.call_cost)
+        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost)
         with self._timed(len(points)):
             if on_host <= self.settings.compile_above or not self.dim:
                 self._on_host = on_host
