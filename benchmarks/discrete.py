@@ -104,7 +104,15 @@ def measure(program: Callable[..., Any], length: int, states: int) -> tuple[list
     mebibytes = f"{_memory(target, points[:64]) / 2**20:.1f}"
     compilations = compiled - evaluated, gradient - differentiated * 64 / POINTS
     seconds = (find, factors, *compilations, 1_000 * evaluated / POINTS, 1_000 * differentiated / POINTS)
-    return [program.__name__, length, states, operations, numbers, mebibytes, *(f"{x:.2f}" for x in seconds)], log_density
+    return [
+        program.__name__,
+        length,
+        states,
+        operations,
+        numbers,
+        mebibytes,
+        *(f"{x:.2f}" for x in seconds),
+    ], log_density
 
 
 def _memory(target: Target, points: np.ndarray) -> int:
@@ -120,8 +128,8 @@ CASES: dict[str, list[tuple[Callable[..., Any], int, int]]] = {
     "states": [(chain, 100, 2), (chain, 100, 4), (chain, 100, 8), (chain, 100, 16), (forward, 100, 16)],
     "plate": [(plate, 100, 3), (plate, 1_000, 3), (mixture, 1_000, 3), (plate, 10_000, 3), (mixture, 10_000, 3)],
 }
-HEADER = ("program", "length", "states", "operations", "numbers", "MiB", "find", "factors", "compile", "compile, gradient",
-          "density", "with gradient")  # fmt: skip
+HEADER = ("program", "length", "states", "operations", "numbers", "MiB", "find", "factors", "compile",
+          "compile, gradient", "density", "with gradient")  # fmt: skip
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Elimination of long series against forward algorithms written for each, and with real variables against quadrature."""
+"""Elimination of long series against forward algorithms of their own, and real variables against quadrature."""
 
 from __future__ import annotations
 
