@@ -14,8 +14,9 @@ the memory that the compiled density with its gradient takes for 64 points, by X
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -132,9 +133,21 @@ HEADER = ("program", "length", "states", "operations", "numbers", "MiB", "find",
           "compile, gradient", "density", "with gradient")  # fmt: skip
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+def show(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table, each row as soon as it is there."""
+    for line in itertools.chain([header, ["---"] * len(header)], rows):
+        print("| " + " | ".join(map(str, line)) + " |", flush=True)
+    print()
+
+
+def measured(cases: Sequence[tuple[Callable[..., Any], int, int]]) -> Iterator[list[Any]]:
+    """The rows of a table; programs of the same length and states must have the same density."""
+    answers: dict[tuple[int, int], np.ndarray] = {}
+    for case in cases:
+        row, log_density = measure(*case)
+        yield row
+        if not np.allclose(answers.setdefault(case[1:], log_density), log_density, rtol=1e-9):
+            raise SystemExit(f"{case[0].__name__} differs from the sum by hand")
 
 
 def main() -> None:
@@ -142,21 +155,13 @@ def main() -> None:
     parser.add_argument("--only", choices=[*CASES, "peers"], help="one of the tables")
     given = parser.parse_args()
     for name, cases in CASES.items():
-        if given.only not in (None, name):
-            continue
-        rows, answers = [], {}
-        for case in cases:
-            row, log_density = measure(*case)
-            rows.append(row)
-            known = answers.setdefault(case[1:], log_density)
-            if not np.allclose(known, log_density, rtol=1e-9):
-                raise SystemExit(f"{case[0].__name__} differs from the sum by hand")
-        print(f"{table(HEADER, rows)}\n", flush=True)
+        if given.only in (None, name):
+            show(HEADER, measured(cases))
     if given.only in (None, "peers"):
         from discrete_peers import HEADER as OF_PEERS
         from discrete_peers import compare
 
-        print(table(OF_PEERS, compare()))
+        show(OF_PEERS, compare())
 
 
 if __name__ == "__main__":
