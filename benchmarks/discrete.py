@@ -85,7 +85,7 @@ def measure(program: Callable[..., Any], length: int, states: int) -> tuple[list
 
     (path,) = ab.find_paths(program, y, states, executions=50).paths
     lap()
-    target: Target = eliminate(PathTarget(path), Elimination())
+    target: Target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
     lap()
     points = np.random.default_rng(1).normal(size=(POINTS, target.dim))
     target.evaluate(points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import dedent
 
 import jax.numpy as jnp
@@ -20,7 +21,8 @@ def text_of(program, *args, elimination: Elimination | None = Elimination(), **k
 
 
 def is_text(found: str, expected: str) -> bool:
-    return found == dedent(expected).strip()
+    """Whether the texts are the same, but for the size of the tables, which depends on NumPyro's formulas."""
+    return re.sub(r"[\d,]+ numbers, [\d.]+ KiB$", "#", found, flags=re.MULTILINE) == dedent(expected).strip()
 
 
 def hidden_markov(y, states):
@@ -39,8 +41,8 @@ def test_a_chain():
         always: 300 of 300 discrete variables summed out, in this order:
           z0 … z299, along a chain: 3 values each
           largest factor: 2 variables, 9 numbers
-          terms of a point: 9 evaluations of the program's graph
-          tables of a point: 8,121 numbers, 63.4 KiB
+          terms of a point: at most 9 evaluations of the program's graph
+          tables of a point: #
           kept: none
         """,
     )
@@ -53,8 +55,8 @@ def test_a_plate():
         always: 100 of 100 discrete variables summed out, in this order:
           z[0] … z[99], each alone: 3 values each
           largest factor: 1 variable, 3 numbers
-          terms of a point: 3 evaluations of the program's graph
-          tables of a point: 1,209 numbers, 9.45 KiB
+          terms of a point: at most 3 evaluations of the program's graph
+          tables of a point: #
           kept: none
         """,
     )
@@ -94,9 +96,9 @@ def test_what_is_kept_and_why():
           n, alone: 4 values
           z[6] … z[11], with factors of up to 6 variables: 2 values each
           largest factor: 6 variables, 64 numbers
-          terms of a point: 128 evaluations of the program's graph
-          tables of a point: 3,842 numbers, 30 KiB
-          kept, since their values have no bounds that are known: k, b
+          terms of a point: at most 128 evaluations of the program's graph
+          tables of a point: #
+          kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
           kept, since too many interact (more than 64 numbers in a factor, or 33,554,432 in all tables): z[0] … z[5]
         """,
     )
@@ -104,10 +106,25 @@ def test_what_is_kept_and_why():
         text_of(some_kept, elimination=Elimination(max_factor=1)),
         """
         always: none of 15 discrete variables summed out.
-          kept, since their values have no bounds that are known: k, b
+          kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
           kept, since too many interact (more than 1 numbers in a factor, or 33,554,432 in all tables): n, z[0] … z[11]
         """,
     )
+
+
+def test_windows():
+    def program():
+        ab.observe("y", dist.Normal(ab.sample("k", dist.Poisson(2.0)), 1.0), ab.sample("x", dist.Normal(3.0, 1.0)))
+
+    def nothing_observed():
+        ab.sample("k", dist.Poisson(2.0))
+
+    line = text_of(program).splitlines()[1]
+    assert re.fullmatch(r"  k, alone: \d+ values, as many as have nearly all mass", line)
+    assert text_of(nothing_observed).splitlines() == [
+        "always: none of 1 discrete variables summed out.",
+        "  kept, since nothing is observed, and prior draws are exact: k",
+    ]
 
 
 def test_nothing_is_summed_out():
@@ -155,8 +172,8 @@ def test_a_posterior_says_what_was_done_and_how_many_terms_a_point_has(tmp_path)
         K = 2: 30 of 30 discrete variables summed out, in this order:
           z[0] … z[29], each alone: 2 values each
           largest factor: 1 variable, 2 numbers
-          terms of a point: 2 evaluations of the program's graph
-          tables of a point: 240 numbers, 1.88 KiB
+          terms of a point: at most 2 evaluations of the program's graph
+          tables of a point: #
           kept: none
         """
     assert is_text(posterior.describe(), expected)

@@ -37,7 +37,7 @@ def forward(log_steps: np.ndarray, log_likelihood: np.ndarray) -> np.ndarray:
 def density_of(program, *args, x: np.ndarray) -> np.ndarray:
     """The log density at values of the one real variable, without the discrete ones."""
     (path,) = ab.find_paths(program, *args, executions=20).paths
-    target = eliminate(PathTarget(path), Elimination())
+    target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
     assert isinstance(target, Eliminated)
     assert target.dim == 1
     assert max(tables.order.width() for tables in target.tables) <= 2

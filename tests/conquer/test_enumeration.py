@@ -159,7 +159,7 @@ def test_independent_sites_beyond_what_can_be_enumerated():
 
     y = np.linspace(-1.0, 3.0, 24)
     target, rng, method = (
-        eliminate(PathTarget(only_path(program, y)), Elimination()),
+        eliminate(PathTarget(only_path(program, y)), Elimination(), np.random.default_rng(0)),
         np.random.default_rng(0),
         Enumerate(),
     )

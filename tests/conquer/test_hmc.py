@@ -227,7 +227,9 @@ def test_chains_on_a_path_from_which_discrete_variables_are_summed_out():
         p * multivariate_normal.pdf(y, 3.0 * np.array(z), np.eye(2) + 1.0)
         for z, p in (((0, 0), 0.49), ((0, 1), 0.21), ((1, 0), 0.21), ((1, 1), 0.09))
     ))  # fmt: skip
-    target = eliminate(PathTarget(ab.find_paths(program, y, executions=20).paths[0]), Elimination())
+    target = eliminate(
+        PathTarget(ab.find_paths(program, y, executions=20).paths[0]), Elimination(), np.random.default_rng(0)
+    )
     estimate = solve(HMC(), target, 20_000)
     assert abs(estimate.log_evidence - exact) < 4 * estimate.log_evidence_sd < 0.1
 

@@ -206,7 +206,7 @@ CASES = [
 @pytest.mark.parametrize(("annotated", "plain", "args", "more"), CASES)
 def test_the_density_is_that_of_numpyros_enumeration(annotated, plain, args, more):
     (path,) = ab.find_paths(plain, *args, executions=20).paths
-    target = eliminate(PathTarget(path), Elimination())
+    target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
     assert isinstance(target, Eliminated)
     assert not target.discrete.any()
     points = np.random.default_rng(0).normal(size=(2, target.dim))

@@ -21,19 +21,25 @@ __all__ = ["conditional_probabilities"]
 
 _MAX_POINTS, _MIN_POINTS, _MAX_NUMBERS = 4_000, 200, 2**28
 """Draws over which conditional distributions are averaged: as many as have so many numbers in their tables."""
+_WINDOWED = 200
+"""Draws by which windows are chosen for variables with infinitely many values."""
 
 
 def conditional_probabilities(solution: Solution) -> Mapping[int, Mapping[int, float]]:
     """For each coordinate of a path that can be summed out the probability of each of its values."""
-    target = eliminate(PathTarget(solution.path), Elimination(max_enumerated=0))
+    points, weights = solution.points, solution.weights
+    if not len(points):
+        return {}
+    rng = np.random.default_rng(0)
+    some = points[systematic(weights, _WINDOWED, rng)]
+    target = eliminate(PathTarget(solution.path), Elimination(max_enumerated=0), rng, some)
     if not isinstance(target, Eliminated):
         return {}
-    points, weights = solution.points, solution.weights
     n = min(_MAX_NUMBERS // max(sum(each.numbers for each in target.tables), 1), _MAX_POINTS)
     if len(points) > n and target.dim:
         if n < _MIN_POINTS:
             return {}  # their mean would have a larger error than the counts of all draws
-        points = points[systematic(weights, n, np.random.default_rng(0))]
+        points = points[systematic(weights, n, rng)]
         weights = np.full(len(points), 1 / len(points))
     others, inverse = np.unique(points[:, target.columns], axis=0, return_inverse=True)
     shares = np.bincount(inverse.reshape(-1), weights, minlength=len(others))

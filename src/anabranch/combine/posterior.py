@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Posterior"]
 
 _OF_DRAW = function("of a draw")
-_DIAGNOSTICS = ("log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat")
+_DIAGNOSTICS = ("log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat", "tail")
 
 
 class Posterior:

@@ -260,6 +260,10 @@ class Auto:
     def _improved(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
+        if state.population is None:  # a population may take several visits: until then the weights are all there is
+            draws = min(self.modes.first_draws, left // 4)
+            state = replace(state, state=self.modes.drawn(target, state.state, rng, draws))
+            left = end - target.evaluations
         if state.population is None and left >= self.scan_from:
             state = self._scanned(target, state, rng, left - left // 3)
             left = end - target.evaluations

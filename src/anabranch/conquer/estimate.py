@@ -64,6 +64,7 @@ class Estimate:
             are poor (`is_trusted`); otherwise `log_evidence`.
         is_confirmed: False while another method is still to be asked (`Auto`).
         correction: by how much asking it has changed the log evidence; NaN where none was asked.
+        tail: a bound of the mass that sums over discrete variables leave out, relative to Ẑ_k (`elimination.windows`).
         blocks: for each draw, the number of its independent block: a chain, a run, or the draw itself. Paths share the
             numbers, since a chain may visit many. None where the path was solved by itself.
     """
@@ -86,6 +87,7 @@ class Estimate:
     log_possible: float = -np.inf
     is_confirmed: bool = True
     correction: float = np.nan
+    tail: float = 0.0
 
     @property
     def is_informative(self) -> bool:

@@ -1,8 +1,9 @@
 """Exchangeable components, found by evaluating the density.
 
 Blocks of coordinates (the indices of a shared axis of some sites, or sites that differ in their number only: mu0, mu1)
-are exchangeable if swapping two of them leaves prior and likelihood unchanged. Every mode then has K! copies, and one
-ordering is enough:
+are exchangeable if swapping two of them leaves prior and likelihood unchanged. The parts of a simplex are swapped with
+them where they are weights of the blocks; rows and parts at once, where it is a row of a transition matrix. Every mode
+then has K! copies, and one ordering is enough:
 
     Z_k = K! ∫ γ_k(x) 1[x_1 < x_2 < ... < x_K] dx,
 
@@ -37,13 +38,22 @@ class Family:
 
     Attributes:
         name: of the site, or the common part of the names.
-        columns: those of block i in row i, (K, width). The K - 1 coordinates of a simplex are one row, (1, K - 1).
-        simplex: whether the blocks are the parts of a simplex.
+        columns: of the coordinates, a row for each block, or for each simplex.
+        by_row: whether row i belongs to block i: there are K rows.
+        by_part: whether part i of each simplex belongs to block i: a row has the K - 1 coordinates of a simplex.
     """
 
     name: str
     columns: np.ndarray
-    simplex: bool
+    by_row: bool = True
+    by_part: bool = False
+
+    def permuted(self, points: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """The coordinates (points, rows, width) when block i is the former block order[:, i]."""
+        values = points[:, self.columns]
+        if self.by_row:
+            values = np.take_along_axis(values, order[:, :, None], axis=1)
+        return _permuted_parts(values, order) if self.by_part else values
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class Exchangeable:
             width = np.take_along_axis(widths[:, columns], order, axis=1)
             return float((np.diff(place, axis=1) / (width[:, 1:] + width[:, :-1])).min(axis=1).mean())
 
-        possible = [(i, family.columns) for i, family in enumerate(self.families) if not family.simplex]
+        possible = [(i, family.columns) for i, family in enumerate(self.families) if not family.by_part]
         keys = [(i, j) for i, columns in possible for j in range(columns.shape[1])]
         return replace(self, key=max(keys, key=separation))
 
@@ -85,11 +95,7 @@ class Exchangeable:
         """Points whose block i is the former block order[:, i]; `order` has one row for each point."""
         out = points.copy()
         for family in self.families:
-            columns = family.columns
-            if family.simplex:
-                out[:, columns[0]] = _permuted_simplex(points[:, columns[0]], order)
-            else:
-                out[:, columns] = np.take_along_axis(points[:, columns], order[:, :, None], axis=1)
+            out[:, family.columns] = family.permuted(points, order)
         return out
 
 
@@ -127,7 +133,7 @@ def find_symmetries(target: Target, points: np.ndarray) -> list[Exchangeable]:
     taken: set[int] = set()
     for _, families in sorted(_families(target).items(), reverse=True):
         for chosen in _sets(families):
-            keys = [i for i, family in enumerate(chosen) if not family.simplex]
+            keys = [i for i, family in enumerate(chosen) if not family.by_part]
             every = [int(column) for family in chosen for column in family.columns.ravel()]
             if not keys or len(set(every)) < len(every) or taken & set(every):
                 continue
@@ -147,22 +153,39 @@ def _families(target: Target) -> dict[int, list[Family]]:
     for site in target.path.sites:
         if site.columns is None or site.discrete:
             continue
-        columns = position[site.columns]
         if (match := re.fullmatch(r"(.*?)(\d+)(\D*)", site.name)) is not None:
             numbered[match[1] + "#" + match[3]].append((int(match[2]), site))
-        if columns.size == int(np.prod(site.shape)):
-            for axis, size in enumerate(site.shape):
-                if size > 1:
-                    blocks = np.moveaxis(columns.reshape(site.shape), axis, 0).reshape(size, -1)
-                    out[size].append(Family(site.name, blocks, False))
-        elif site.support == "simplex" and len(site.shape) == 1:
-            out[site.shape[0]].append(Family(site.name, columns[None], True))
+        for size, family in _of_site(site, position[site.columns]):
+            out[size].append(family)
     for name, sites in numbered.items():
-        shapes = {(site.shape, len(position[site.columns])) for _, site in sites}
+        shapes = {(site.shape, len(position[site.columns]), site.support == "simplex") for _, site in sites}
         if len(sites) > 1 and len(shapes) == 1:
             blocks = np.array([position[site.columns] for _, site in sorted(sites, key=lambda each: each[0])])
-            out[len(sites)].append(Family(name, blocks, False))
+            ((shape, _, is_simplex),) = shapes
+            out[len(sites)] += _by_row(name, blocks, parts=is_simplex and shape == (len(sites),))
     return out
+
+
+def _of_site(site: SiteInfo, columns: np.ndarray) -> Iterator[tuple[int, Family]]:
+    """The families of one site, each with its number of blocks."""
+    is_simplex = site.support == "simplex"
+    if columns.size != int(np.prod(site.shape)) and not is_simplex:
+        return
+    axes = site.shape[:-1] if is_simplex else site.shape
+    coordinates = columns.reshape(*axes, -1) if is_simplex else columns.reshape(axes)
+    for axis, size in enumerate(axes):
+        if size > 1:
+            blocks = np.moveaxis(coordinates, axis, 0).reshape(size, -1)
+            for family in _by_row(site.name, blocks, parts=is_simplex and site.shape == (size, size)):
+                yield size, family
+    if is_simplex:
+        simplexes = coordinates.reshape(-1, coordinates.shape[-1])
+        yield site.shape[-1], Family(site.name, simplexes, by_row=False, by_part=True)
+
+
+def _by_row(name: str, blocks: np.ndarray, parts: bool) -> list[Family]:
+    """The family of these blocks; with `parts`, first the one in which the parts of the rows are permuted, too."""
+    return [Family(name, blocks, by_part=True)] * parts + [Family(name, blocks)]
 
 
 def _sets(families: Sequence[Family]) -> Iterator[tuple[Family, ...]]:
@@ -199,9 +222,9 @@ def _same(one: Evaluation, other: Evaluation) -> bool:
     return all(np.allclose(a[kept], b[kept], rtol=1e-9, atol=1e-7) for a, b in pairs)
 
 
-def _permuted_simplex(coordinates: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The coordinates of a simplex after its parts are permuted."""
+def _permuted_parts(coordinates: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The coordinates (points, rows, K - 1) of simplexes after their parts are permuted."""
     transform = biject_to(constraints.simplex)
     with inside():
-        parts = np.take_along_axis(np.asarray(transform(coordinates)), order, axis=1)
+        parts = np.take_along_axis(np.asarray(transform(coordinates)), order[:, None, :], axis=2)
         return np.asarray(transform.inv(parts))

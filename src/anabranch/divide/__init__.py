@@ -25,14 +25,16 @@ Densities
     a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at
     a time.
 Factors
-    `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends.
+    `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends;
+    `SummandEvaluator` computes them.
 Sites and their distributions
     `site_transforms` has functions of a site with given parameters: its unconstrained coordinates, their Jacobian,
     its possible values. `values_of` lists the values of a discrete site, `why_not_drawn` says why the density of a
     site is not that of its draws, and `draw` draws from a distribution. `base_support` and `unwrapped` are a support
     and a distribution without their wrappers.
 Properties of a path
-    `finite_values`, `prior_is_sampled`, `is_prior_alone`, `independent_sites` and `supports_are_constant`.
+    `finite_values`, `integer_bounds` (`Bounds` of each coordinate), `prior_is_sampled`, `is_prior_alone`,
+    `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path.
@@ -62,9 +64,12 @@ from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
 from anabranch.divide.source_location import user_location
+from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
+    Bounds,
     finite_values,
     independent_sites,
+    integer_bounds,
     is_prior_alone,
     prior_is_sampled,
     supports_are_constant,
@@ -75,11 +80,12 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions", "Factors",
-    "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
-    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "Terms", "Tree", "alias",
+    "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
+    "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
+    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
     "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
-    "hours_warning", "in_blocks", "independent_sites", "inside", "is_compiling", "is_prior_alone", "known_points",
-    "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash",
-    "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
+    "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone",
+    "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms",
+    "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
+    "with_batch_axis",
 ]  # fmt: skip

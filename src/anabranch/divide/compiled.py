@@ -1,14 +1,15 @@
 """The compiled backend: the graphs of a path, under `jit`, over batches of points.
 
-A path has one compiled density, and one with its gradient, each made when first needed. Points are evaluated in blocks
-of one size, so that a path is compiled once whatever the sizes of the populations sent to it. The size follows from the
-graph alone: large where a point is cheap and the call would cost more than the work, small where the values between
-the steps would fall out of the processor's cache, and where a few points should not pay for many.
+A path has one compiled density, and one with its gradient, each made when first needed. Paths that have the same code
+share them (`code`). Points are evaluated in blocks of one size, so that a path is compiled once whatever the sizes of
+the populations sent to it. The size follows from the graph alone: large where a point is cheap and the call would cost
+more than the work, small where the values between the steps would fall out of the processor's cache, and where a few
+points should not pay for many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch import errors
+from anabranch.divide.code import Code
 from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.evaluation import Evaluation, NamedValues
@@ -100,24 +102,39 @@ class Compiled:
 
     @cached_property
     def _function(self) -> Jitted:
-        return Jitted(jax.vmap(lambda point: _chosen([density.traced(point) for density in self.densities], jnp)))
+        codes, keys, arguments = self._codes
+
+        def at_point(point: Any, *arguments: Sequence[Any]) -> tuple[Any, ...]:
+            return _chosen([code.traced(point, own) for code, own in zip(codes, arguments, strict=True)], jnp)
+
+        mapped = jax.vmap(at_point, in_axes=(0, *[None] * len(codes)))
+        return Jitted(mapped, arguments, key=("density", keys))
 
     @cached_property
     def _gradient(self) -> Jitted:
-        def of_density(density: Density, point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
+        codes, keys, arguments = self._codes
+
+        def of_density(code: Code, own: Sequence[Any], point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
             def tempered(point: Any) -> tuple[Any, Any]:
-                prior, likelihood, jacobian, holds = density.traced(point)
+                prior, likelihood, jacobian, holds = code.traced(point, own)
                 return prior + inverse_temperature * likelihood, (prior, likelihood, jacobian, holds)
 
             (_, values), gradient = jax.value_and_grad(tempered, has_aux=True)(point)
             return (*values[:3], gradient, values[3])
 
-        def at_point(point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
-            parts = [of_density(density, point, inverse_temperature) for density in self.densities]
-            *values, gradient, holds = _chosen(parts, jnp)
+        def at_point(point: Any, inverse_temperature: Any, *arguments: Sequence[Any]) -> tuple[Any, ...]:
+            pairs = zip(codes, arguments, strict=True)
+            *values, gradient, holds = _chosen([of_density(*pair, point, inverse_temperature) for pair in pairs], jnp)
             return (*values, holds, gradient)
 
-        return Jitted(jax.vmap(at_point, in_axes=(0, None)))
+        mapped = jax.vmap(at_point, in_axes=(0, None, *[None] * len(codes)))
+        return Jitted(mapped, arguments, key=("gradient", keys))
+
+    @property
+    def _codes(self) -> tuple[list[Code], tuple[Hashable, ...], list[list[np.ndarray]]]:
+        """The code of each decision sequence, its key, and its arguments."""
+        codes, arguments = zip(*(density.code for density in self.densities), strict=True)
+        return list(codes), tuple(code.key for code in codes), list(arguments)
 
 
 def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:

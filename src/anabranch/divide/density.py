@@ -14,12 +14,13 @@ import numpy as np
 from jax.tree_util import tree_flatten, tree_unflatten
 from numpyro.distributions import biject_to
 
+from anabranch.divide.code import Code, coded
 from anabranch.divide.distributions import summed
 from anabranch.divide.graph import Node, Step, alias, evaluate
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.packing import Lanes
 from anabranch.divide.recording import Recording, Site
-from anabranch.divide.terms import ByJax, ByNumPy, Evaluator, Term, Terms
+from anabranch.divide.terms import Evaluator, Term, Terms
 from anabranch.limits import checkpoint
 
 __all__ = ["Density", "lanes_of_values"]
@@ -81,7 +82,7 @@ class Density:
         return Evaluator(self.graph, terms, self.coordinates.values(), self.sources, nodes)
 
     @cached_property
-    def _whole(self) -> np.ndarray:
+    def whole(self) -> np.ndarray:
         """The columns of discrete sites, in which only whole numbers are points of the path."""
         columns = self.recording.columns
         return np.concatenate([np.zeros(0, int), *(np.r_[columns[s.name]] for s in self.coordinates if s.discrete)])
@@ -91,20 +92,22 @@ class Density:
         """Of all terms."""
         return self._evaluator([*self.prior, *self.jacobian, *self.likelihood, *self.guards])
 
+    @cached_property
+    def code(self) -> tuple[Code, list[np.ndarray]]:
+        """What is compiled of it, and the arguments of that."""
+        return coded(self)
+
     def traced(self, point: Any) -> tuple[Any, Any, Any, Any]:
         """Log prior, log likelihood, log Jacobian and guard at one point, by JAX: to be compiled."""
-        whole = jnp.all(point[self._whole] == jnp.round(point[self._whole]))
-        return self._parts(self.evaluator.by_jax(self._lanes(point)), whole)
+        code, arguments = self.code
+        return code.traced(point, [jnp.asarray(array) for array in arguments])
 
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """What `traced` gives, by NumPy over a batch of points: nothing is compiled."""
-        whole = points[:, self._whole]
+        whole = points[:, self.whole]
         computed = self.evaluator.by_numpy(self._env(points), len(points))
-        return self._parts(computed, (whole == np.round(whole)).all(axis=1))
-
-    def _parts(self, computed: ByNumPy | ByJax, whole: Any) -> tuple[Any, Any, Any, Any]:
         jacobian = computed.total(self.jacobian)
-        holds = whole & computed.hold(self.guards)
+        holds = (whole == np.round(whole)).all(axis=1) & computed.hold(self.guards)
         return computed.total(self.prior) + jacobian, computed.total(self.likelihood), jacobian, holds
 
     def _lanes(self, point: Any) -> Lanes:
@@ -163,15 +166,19 @@ class Density:
         return values, tree_unflatten(tree, filled), tree_unflatten(tree, varies)
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The points at which the sites have these values."""
+        """The points at which sites have these values; the coordinates of sites without a value are zero."""
         env: dict[Node, np.ndarray] = {}
         for site in self.recording.sites:
-            dtype = np.int64 if site.discrete else np.float64
-            env[site.value.node] = np.asarray(values[site.name], dtype)
+            if site.name in values:
+                env[site.value.node] = np.asarray(values[site.name], np.int64 if site.discrete else np.float64)
         n = max((len(v) for v in env.values()), default=1)
-        evaluate(self.graph.schedule(self._inverses, env), env)
-        rows = [np.broadcast_to(env[x], (n, *env[x].shape[1:])).reshape(n, -1) for x in self._inverses]
-        return np.concatenate(rows, axis=1, dtype=np.float64) if rows else np.zeros((n, 0))
+        inverses = {s: x for s, x in zip(self.coordinates, self._inverses, strict=True) if s.name in values}
+        evaluate(self.graph.schedule(list(inverses.values()), env), env)
+        out = np.zeros((n, self.recording.dim))
+        for site, node in inverses.items():
+            columns = self.recording.columns[site.name]
+            out[:, columns] = np.broadcast_to(env[node], (n, *env[node].shape[1:])).reshape(n, -1)
+        return out
 
     @cached_property
     def _inverses(self) -> Sequence[Node]:

@@ -9,7 +9,8 @@ but would each import, record and compile everything again.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -29,6 +30,10 @@ _MAX_SECONDS_PER_CALL, _BLOCK_DIVISOR = 0.5, 8
 _COMPILE_SECONDS_SHORT, _COMPILE_SECONDS_LONG, _LONG_FUNCTION = 0.005, 0.02, 1_000
 """Seconds that XLA takes to compile one operation of a short function, and of one with so many operations or more.
 Measured on two cores: 0.5 s for 100 operations, 56 s for 2,250, 80 s for 4,320."""
+_MAX_SHARED = 512
+"""Functions whose compiled code is kept for others with the same key."""
+_SETTINGS = ("jax_default_matmul_precision", "jax_debug_nans", "jax_default_device")
+"""Settings of the user's on which compiled code depends."""
 _MAX_SECONDS_LATE = 1.0
 """Seconds by which the expected end of a compilation may exceed the time limit."""
 
@@ -70,37 +75,85 @@ def _check_time_to_compile(equations: int) -> None:
         )
 
 
-class Jitted:
-    """A function of arrays under `jax.jit`, compiled in double precision once for each combination of their shapes."""
+class _Code:
+    """A function under `jax.jit`, and what it was compiled to, by the shapes of its arrays."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = jax.jit(function)
-        self._compiled: dict[Any, Callable[..., Any]] = {}
-        self._lock = threading.Lock()
+        self.function = jax.jit(function)
+        self.compiled: dict[Any, Callable[..., Any]] = {}
+        self.lock = threading.Lock()
         self.seconds = 0.0
-        """Time for one row of a block, as last measured in a run with a time limit; zero if never measured."""
+
+
+class _Shared:
+    """The functions that were used last, by their keys."""
+
+    def __init__(self) -> None:
+        self._codes: OrderedDict[Hashable, _Code] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def code(self, function: Callable[..., Any], key: Hashable) -> _Code:
+        """That of an earlier function with the same key, or a new one."""
+        settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
+        with self._lock:
+            code = self._codes.setdefault((key, settings), _Code(function))
+            self._codes.move_to_end((key, settings))
+            if len(self._codes) > _MAX_SHARED:
+                self._codes.popitem(last=False)
+            return code
+
+
+_shared = _Shared()
+
+
+class Jitted:
+    """A function of arrays under `jax.jit`, compiled in double precision once for each combination of their shapes.
+
+    Args:
+        function: of arrays, and of the arguments.
+        arguments: trees of arrays that every call is given last.
+        key: functions with the same key compute the same, given arguments of the same shapes, and are compiled once.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any] = (), key: Hashable = None) -> None:
+        leaves = [(each.shape, each.dtype.str) for each in jax.tree.leaves(arguments)]
+        self._code = _Code(function) if key is None else _shared.code(function, (key, tuple(leaves)))
+        self._arguments = arguments
+        self._on_device: Sequence[Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
         """The results, as a tree of NumPy arrays."""
         compiled = self.compiled_for(*arrays)
         with jax.enable_x64(True), jax.disable_jit(False), jax.ensure_compile_time_eval(), one_call():
-            return jax.tree.map(np.asarray, compiled(*map(np.asarray, arrays)))  # jax.device_get takes twice the time
+            if self._on_device is None:
+                self._on_device = jax.device_put(self._arguments)
+            results = compiled(*map(np.asarray, arrays), *self._on_device)
+            return jax.tree.map(np.asarray, results)  # jax.device_get takes twice the time
+
+    @property
+    def seconds(self) -> float:
+        """Time for one row of a block, as last measured in a run with a time limit; zero if never measured."""
+        return self._code.seconds
+
+    @seconds.setter
+    def seconds(self, seconds: float) -> None:
+        self._code.seconds = seconds
 
     @property
     def compilations(self) -> int:
         """How often the function was compiled."""
-        return len(self._compiled)
+        return len(self._code.compiled)
 
     def compiled_for(self, *arrays: Any) -> Callable[..., Any]:
-        """The function as compiled for arrays like these; arguments may be numbers."""
-        key = tuple((np.shape(array), np.asarray(array).dtype) for array in arrays)
-        with self._lock:
-            if key not in self._compiled:
+        """The function as compiled for arrays like these; they may be numbers."""
+        key, code = tuple((np.shape(array), np.asarray(array).dtype) for array in arrays), self._code
+        with code.lock:
+            if key not in code.compiled:
                 with _compilation():
-                    traced = self._function.trace(*map(np.asarray, arrays))
+                    traced = code.function.trace(*map(np.asarray, arrays), *self._arguments)
                     _check_time_to_compile(len(traced.jaxpr.eqns))
-                    self._compiled[key] = traced.lower().compile()
-            return self._compiled[key]
+                    code.compiled[key] = traced.lower().compile()
+            return code.compiled[key]
 
 
 def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:

@@ -11,12 +11,10 @@ minus infinity. What is stated is read off the graph, so it holds at every point
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -24,8 +22,6 @@ from anabranch.divide.density import Density
 from anabranch.divide.flat import Flat
 from anabranch.divide.graph import Equation, Node
 from anabranch.divide.numpy_backend import primitives
-from anabranch.divide.packed_evaluation import evaluate_packed
-from anabranch.divide.packing import Lanes, plan
 from anabranch.limits import checkpoint
 
 __all__ = ["Factors", "Summand"]
@@ -68,7 +64,6 @@ class Factors:
         self.graph, self.scopes = self._flat.graph, self._flat.scopes
         self.constants = {"prior": 0.0, "likelihood": 0.0, "jacobian": 0.0}
         self._found: dict[Node, Any] = {}
-        self._plans: dict[tuple[int, ...], Any] = {}
         self._add_inputs()
         for step in density.evaluator.steps:
             checkpoint()
@@ -78,7 +73,7 @@ class Factors:
         """Whether a condition fails everywhere."""
 
     def _add_inputs(self) -> None:
-        self._inputs: list[tuple[Node, Any, tuple[int, ...]]] = []
+        self.inputs: list[tuple[Node, Any, tuple[int, ...]]] = []
         for site, node in self.density.coordinates.items():
             columns = self.density.recording.columns[site.name]
             shape = site.unconstrained_shape
@@ -86,7 +81,7 @@ class Factors:
             own = np.isin(numbers, self.columns)
             scopes = np.where(own, self.scopes.singletons(np.where(own, numbers, -1)), 0) if own.any() else None
             new = self._found[node] = self._flat.input(self.density.graph.types[node], scopes)
-            self._inputs.append((new, columns, shape))
+            self.inputs.append((new, columns, shape))
 
     def _applied(self, step: Equation) -> Sequence[Any]:
         """A step of the density in the flat graph: its outputs there, nodes or constants."""
@@ -222,106 +217,6 @@ class Factors:
                 waiting += equation.inputs
             else:
                 yield Summand(x, "condition", statement, 1.0, self._flat.value(x).array)
-
-    # Evaluation ---------------------------------------------------------------------------------------------------
-
-    def colours_of_nodes(self, chosen: Sequence[int], colours: Mapping[int, int]) -> dict[Node, frozenset[int]]:
-        """The colours with which each node varies when it is computed: also those of elements that it leaves out."""
-        out: dict[Node, frozenset[int]] = {}
-        for node, columns, _ in self._inputs:
-            own = (colours.get(column) for column in range(columns.start, columns.stop))
-            out[node] = frozenset(colour for colour in own if colour is not None)
-        for step in self._schedule(chosen):
-            joint = frozenset[int]().union(*(out[x] for x in step.inputs if isinstance(x, Node)))
-            out.update(dict.fromkeys(step.outputs, joint))
-        return out
-
-    @cached_property
-    def static(self) -> list[bool]:
-        """For each summand, whether it depends on no coordinate but those that scopes are sets of."""
-        other = [not np.isin(range(columns.start, columns.stop), self.columns).all() for _, columns, _ in self._inputs]
-        varies = {node for (node, _, _), is_other in zip(self._inputs, other, strict=True) if is_other}
-        for step in self._schedule(range(len(self.summands))):
-            if not varies.isdisjoint(x for x in step.inputs if isinstance(x, Node)):
-                varies.update(step.outputs)
-        return [summand.node not in varies for summand in self.summands]
-
-    def by_numpy(self, points: np.ndarray, chosen: Sequence[int]) -> list[tuple[list[int], np.ndarray]]:
-        """The elements of some summands at points: the numbers of those of the same part that were computed together,
-        and an array (points, summands, elements)."""
-        env = {node: points[:, columns].reshape(len(points), *shape) for node, columns, shape in self._inputs}
-        n, key = len(points), tuple(chosen)
-        if key not in self._plans:
-            self._plans[key] = plan(self.graph, self._schedule(chosen))
-        with np.errstate(all="ignore"):
-            values = evaluate_packed(self._plans[key], env, n)
-        return [(numbers, _rows(values.together([self.summands[i].node for i in numbers]), n))
-                for numbers in self._together(chosen, values.lanes)]  # fmt: skip
-
-    def by_jax(
-        self, chosen: Sequence[int], point: Any, values: Sequence[Any], colours: Mapping[int, tuple[int, int]]
-    ) -> list[tuple[list[int], Any]]:
-        """What `by_numpy` gives, at one point: an array has a row for each summand.
-
-        Args:
-            chosen: the numbers of the summands.
-            point: the point; its values in the columns with a colour are not used.
-            values: those values, in an array for each colour.
-            colours: the colour of each such column, and its place in the array.
-        """
-        lanes = Lanes()
-        for node, columns, shape in self._inputs:
-            places = [colours.get(column) for column in range(columns.start, columns.stop)]
-            if shape == ():
-                colour, place = places[0] or (None, columns.start)
-                lanes.packed[node] = (point if colour is None else values[colour], place)
-            elif not any(places):
-                lanes.values[node] = point[columns].reshape(shape)
-            else:
-                lanes.values[node] = _assembled(point[columns], values, places).reshape(shape)
-
-        of_nodes = self.colours_of_nodes(chosen, {column: colour for column, (colour, _) in colours.items()})
-
-        def kind(step: Equation) -> Hashable:
-            """The colours with which each input varies: beside others it would be computed more often than needed."""
-            return tuple(of_nodes[x] if isinstance(x, Node) else None for x in step.inputs)
-
-        lanes.run(plan(self.graph, self._schedule(chosen), kind))
-        return [(numbers, lanes.together([self.summands[i].node for i in numbers]).reshape(len(numbers), -1))
-                for numbers in self._together(chosen, lanes.packed)]  # fmt: skip
-
-    def _schedule(self, chosen: Sequence[int]) -> list[Any]:
-        """What computes some summands from a point."""
-        inputs = {node: None for node, _, _ in self._inputs}
-        return self.graph.schedule([self.summands[number].node for number in chosen], inputs)
-
-    def _together(self, chosen: Sequence[int], lanes: Mapping[Node, tuple[Any, int]]) -> list[list[int]]:
-        """The summands by the array that they are lanes of, and by part; the others one by one."""
-        out: dict[Any, list[int]] = {}
-        for number in chosen:
-            summand = self.summands[number]
-            array, _ = lanes.get(summand.node, (None, 0))
-            out.setdefault((number if array is None else (id(array), summand.part)), []).append(number)
-        return list(out.values())
-
-
-def _assembled(own: Any, values: Sequence[Any], places: Sequence[tuple[int, int] | None]) -> Any:
-    """The coordinates of a site, each its own or one of the values by colour."""
-    used = sorted({place[0] for place in places if place is not None})
-    start, total = {}, 0
-    for colour in used:
-        start[colour] = total
-        total += len(values[colour])
-    index = [total + i if place is None else start[place[0]] + place[1] for i, place in enumerate(places)]
-    parts = [values[colour] for colour in used] + ([own] if None in places else [])
-    joined = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
-    return joined if np.array_equal(index, np.arange(len(joined))) else joined[np.array(index)]
-
-
-def _rows(array: np.ndarray, n: int) -> np.ndarray:
-    """Values (summands, batch, ...) as (points, summands, elements)."""
-    flat = array.reshape(*array.shape[:2], -1)
-    return np.broadcast_to(flat, (len(flat), n, flat.shape[2])).transpose(1, 0, 2)
 
 
 def _size(shape: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ of one pack are the outputs of another in the same order, as most are, no array 
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,17 @@ from anabranch.divide.graph import Equation, Graph, Node
 from anabranch.divide.numpy_backend.primitives import NOT_PACKED, joined_axis
 from anabranch.limits import checkpoint
 
-__all__ = ["Lanes", "Pack", "plan"]
+__all__ = ["Argument", "Lanes", "Pack", "form", "identity", "plan"]
 
 _MIN_LANES = 3
+
+
+class Argument(NamedTuple):
+    """An array that is given when steps are run, or one lane of it, in the place of a constant."""
+
+    number: int
+    lane: int | None = None
+
 
 Pack = list[Equation]
 """Equations of the same form, one for each lane."""
@@ -37,7 +45,7 @@ def plan(
         level = 1 + max((depth.get(x, 0) for x in step.inputs if isinstance(x, Node)), default=0)
         for node in step.outputs:
             depth[node] = level
-        groups[(level, _form(graph, step), None if kind is None else kind(step))].append(step)
+        groups[(level, form(graph, step), None if kind is None else kind(step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
         if len(group) >= _MIN_LANES and group[0].primitive.name not in NOT_PACKED:
@@ -47,14 +55,16 @@ def plan(
     return out
 
 
-def _form(graph: Graph, step: Equation) -> Hashable:
+def form(graph: Graph, step: Equation) -> Hashable:
+    """The primitive, its parameters, and the types of its inputs."""
     inputs = tuple(
         graph.types[x] if isinstance(x, Node) else (np.shape(x), getattr(x, "dtype", type(x))) for x in step.inputs
     )
-    return (step.primitive, tuple((name, _identity(value)) for name, value in step.params.items()), inputs)
+    return (step.primitive, tuple((name, identity(value)) for name, value in step.params.items()), inputs)
 
 
-def _identity(value: Any) -> Hashable:
+def identity(value: Any) -> Hashable:
+    """A parameter of a primitive as a part of a key; an object that has no hash is equal to itself alone."""
     try:
         hash(value)
     except TypeError:
@@ -65,11 +75,14 @@ def _identity(value: Any) -> Hashable:
 class Lanes:
     """The values of nodes while a plan is run under JAX: by themselves, or as a lane of a packed array."""
 
-    def __init__(self, values: Mapping[Node, Any] | None = None) -> None:
+    def __init__(self, values: Mapping[Node, Any] | None = None, arguments: Sequence[Any] = ()) -> None:
         self.values: dict[Node, Any] = dict(values or {})
         self.packed: dict[Node, tuple[Any, int]] = {}
+        self.arguments = arguments
 
     def __getitem__(self, x: Any) -> Any:
+        if isinstance(x, Argument):
+            return self.arguments[x.number] if x.lane is None else self.arguments[x.number][x.lane]
         if not isinstance(x, Node):
             return jnp.asarray(x) if isinstance(x, np.ndarray) else x
         if x not in self.values:
@@ -129,6 +142,8 @@ class Lanes:
     def _lanes(self, column: Sequence[Any]) -> tuple[bool, Any]:
         """One input over the lanes: whether it differs between them, and its value."""
         head = column[0]
+        if isinstance(head, Argument) and not any(isinstance(x, Node) for x in column):
+            return (False, self[head]) if column[-1] == head else (True, self.arguments[head.number])
         if not any(isinstance(x, Node) for x in column):
             # To the bit: the sign of a zero matters to some functions.
             if all(x is head or np.asarray(x).tobytes() == np.asarray(head).tobytes() for x in column):

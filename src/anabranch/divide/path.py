@@ -311,15 +311,22 @@ class Path:
                 raise ValueError(f"values: site {site.name!r} must have shape ({shape}); got {given.shape}")
             if site.value is not None and not (given == site.value).all():
                 raise ValueError(f"values: site {site.name!r} is fixed to {site.value} in this path")
-        return self._backend.points({site.name: arrays[site.name] for site in self.sites})
+        return self.points_of({site.name: arrays[site.name] for site in self.sites})
 
-    def prior(self, n: int, seed: int = 0, attempts: int | None = None) -> PriorDraws:
+    def points_of(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The points with these values of some sites, over a batch; the coordinates of the others are zero."""
+        return self._backend.points(values)
+
+    def prior(
+        self, n: int, seed: int = 0, attempts: int | None = None, columns: np.ndarray | None = None
+    ) -> PriorDraws:
         """Prior draws within the path, with the path's prior probability as those draws estimate it.
 
         Draws have weights, `log_weights`: all the same unless the probability of a fixed value depends on the draw.
-        There may be fewer than `n` where the guards are rarely met, or where so many `attempts` are made.
+        There may be fewer than `n` where the guards are rarely met, or where so many `attempts` are made. With
+        `columns`, only these coordinates are sure to be drawn, which takes less time where there are many others.
         """
-        return draw_within(self, whole(1)("n", n), any_seed()("seed", seed), attempts)
+        return draw_within(self, whole(1)("n", n), any_seed()("seed", seed), attempts, columns)
 
     @property
     def choices(self) -> list[Choices]:

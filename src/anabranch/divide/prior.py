@@ -6,7 +6,7 @@ probability of the fixed values as its weight; the mean weight is the prior prob
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,15 +50,20 @@ class PriorDraws:
     attempts: int
 
 
-def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) -> PriorDraws:
-    """Draw until `n` draws lie in the path, or `max_attempts` attempts were made."""
+def draw_within(
+    path: Path, n: int, seed: int, max_attempts: int | None = None, columns: np.ndarray | None = None
+) -> PriorDraws:
+    """Draw until `n` draws lie in the path, or `max_attempts` attempts were made.
+
+    With `columns`, only these are drawn, and what they depend on; the others are zero, or drawn.
+    """
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     found, attempts, size = 0, 0, max(n, _MIN_ATTEMPTS[path.interpreted])
     max_attempts = _ATTEMPTS_PER_DRAW * size if max_attempts is None else max_attempts
     size = min(size, max_attempts)
     while found < n and attempts < max_attempts:
         checkpoint()
-        batches.append(_batch(path, size, seed, attempts))
+        batches.append(_batch(path, size, seed, attempts, columns))
         found += len(batches[-1][0])
         attempts += size
         size = min(size if path.interpreted else min(2 * size, 20_000), max_attempts - attempts)
@@ -72,7 +77,9 @@ def draw_within(path: Path, n: int, seed: int, max_attempts: int | None = None) 
     return PriorDraws(points[:n], log_weights[:n], float(log_mean), float(error), attempts)
 
 
-def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _batch(
+    path: Path, size: int, seed: int, offset: int, columns: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A batch of attempts: the points inside the path with their log weights, and the log weight of every attempt.
 
     Each decision sequence tries the same executions, and an execution belongs to one of them at max_attempts.
@@ -83,8 +90,10 @@ def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, n
         if recording.concrete:
             log_weights, points = _interpreted(path, recording, size, seed, offset)
         else:
-            log_weights, values = _attempt(recording, size, seed, offset)
-            points = path.points(values) if (log_weights > -np.inf).any() else inside[:0]
+            # Which of several decision sequences holds is found out by evaluating whole points.
+            wanted = _sites(recording, columns if len(path.recordings) == 1 else None)
+            log_weights, values = _attempt(recording, wanted, size, seed, offset)
+            points = path.points_of(values) if (log_weights > -np.inf).any() else inside[:0]
         taken = log_weights > -np.inf
         inside[taken] = points
         every[taken] = log_weights[taken]
@@ -92,11 +101,24 @@ def _batch(path: Path, size: int, seed: int, offset: int) -> tuple[np.ndarray, n
     return inside[taken], every[taken], every
 
 
-def _attempt(recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """The log weight of each attempt (minus infinity if outside the path), and the values of those inside."""
+def _sites(recording: Recording, columns: np.ndarray | None) -> list[Site]:
+    """The sites that have some of these columns; all of them, if there are none."""
+    if columns is None:
+        return list(recording.sites)
+    own = set(columns.tolist())
+    spans = recording.columns
+    return [site for site in recording.free if not own.isdisjoint(range(spans[site.name].start, spans[site.name].stop))]
+
+
+def _attempt(
+    recording: Recording, wanted: Sequence[Site], size: int, seed: int, offset: int
+) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    """The log weight of each attempt (minus infinity if outside the path), and the values of those inside: of the sites
+    wanted, and of those that they, guards or fixed sites depend on."""
     batch = Batch(seed, Constraints(), np.arange(size), key=offset, stream=_STREAM)
     batch.env = {site.outputs[0]: site.fixed[None] for site in recording.sites if site.fixed is not None}
-    values = batch.site_values(recording)
+    for site in wanted:
+        batch.values(recording, site.outputs[0])
     log_weights = np.zeros(size)
     for decision in recording.decisions:
         if decision.node is not None:
@@ -112,7 +134,11 @@ def _attempt(recording: Recording, size: int, seed: int, offset: int) -> tuple[n
             batch.env[node] = site.fixed[None]
             constant = batch.values(recording, result)
         log_weights = log_weights + constant
-    return log_weights, {name: value[log_weights > -np.inf] for name, value in values.items()}
+    taken = log_weights > -np.inf
+    drawn = ((site, batch.env.get(site.outputs[0])) for site in recording.sites)
+    return log_weights, {
+        site.name: np.broadcast_to(value, (size, *site.shape))[taken] for site, value in drawn if value is not None
+    }
 
 
 def _interpreted(path: Path, recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:

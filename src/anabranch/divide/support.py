@@ -1,6 +1,7 @@
 """Facts about the sites of a path: the values of discrete ones, which of them guards read, how their prior is drawn."""
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpyro.distributions as dist
@@ -15,9 +16,16 @@ from anabranch.divide.recording import Site
 from anabranch.divide.terms import Terms
 
 __all__ = [
-    "finite_values", "independent_sites", "is_prior_alone", "prior_is_sampled", "supports_are_constant",
-    "values_of", "why_not_drawn",
+    "Bounds", "finite_values", "independent_sites", "integer_bounds", "is_prior_alone", "prior_is_sampled",
+    "supports_are_constant", "values_of", "why_not_drawn",
 ]  # fmt: skip
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest whole number that a coordinate can have; None where there is none or none is known."""
+
+    low: int | None
+    high: int | None
 
 
 def finite_values(path: Path) -> tuple[range | None, ...]:
@@ -28,8 +36,19 @@ def finite_values(path: Path) -> tuple[range | None, ...]:
     """
     if path.interpreted:
         return (None,) * path.dim
-    by_sequence = ([v for site in recording.free for v in values_of(site)] for recording in path.recordings)
-    return tuple(_union(ranges) for ranges in zip(*by_sequence, strict=True))
+    return tuple(None if bounds is None else _range(bounds) for bounds in integer_bounds(path))
+
+
+def integer_bounds(path: Path) -> tuple[Bounds | None, ...]:
+    """For each coordinate of a path bounds outside which it has no mass.
+
+    None where the coordinate is no whole number, or one of several that bind each other in a way that depends on random
+    values (the counts of a multinomial of random size). In a path that is run by the interpreter they may always do so.
+    """
+    if path.interpreted:
+        return (None,) * path.dim
+    by_sequence = ([b for site in recording.free for b in _bounds_of(site)] for recording in path.recordings)
+    return tuple(_union(each) for each in zip(*by_sequence, strict=True))
 
 
 def prior_is_sampled(path: Path) -> bool:
@@ -83,37 +102,53 @@ def supports_are_constant(path: Path) -> bool:
 
 def values_of(site: Site) -> list[range | None]:
     """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
+    return [None if bounds is None else _range(bounds) for bounds in _bounds_of(site)]
+
+
+def _bounds_of(site: Site) -> list[Bounds | None]:
+    """The bounds of every coordinate of a site (see `integer_bounds`)."""
     size = int(np.prod(site.unconstrained_shape))
     bounds = _bounds(site.support) if site.discrete else None
     if bounds is None:
         return [None] * size
-    lower, upper = (np.broadcast_to(bound, site.shape).reshape(-1).astype(int).tolist() for bound in bounds)
-    return [range(low, high + 1) for low, high in zip(lower, upper, strict=True)]
+    low, high = (
+        [None] * size if b is None else np.broadcast_to(b, site.shape).reshape(-1).astype(int).tolist() for b in bounds
+    )
+    return [Bounds(*each) for each in zip(low, high, strict=True)]
 
 
-def _bounds(support: constraints.Constraint) -> tuple[np.ndarray, np.ndarray] | None:
-    """The least and the greatest value, each an array that broadcasts with the site; None if they are not known."""
-    event, support = 0, base_support(support)
+def _bounds(support: constraints.Constraint) -> tuple[np.ndarray | None, np.ndarray | None] | None:
+    """The least and the greatest value, each an array that broadcasts with the site; None where they are not known."""
+    support = base_support(support)
     if support is constraints.boolean:
         return np.array(0), np.array(1)
     if isinstance(support, type(constraints.multinomial(1))):
-        bounds, event = (0, as_input(support.upper_bound)), 1
-    elif isinstance(support, type(constraints.integer_interval(0, 1))):
-        bounds = as_input(support.lower_bound), as_input(support.upper_bound)
-    else:
-        return None
-    if any(isinstance(bound, Node) for bound in bounds):
-        return None
-    lower, upper = (np.asarray(bound)[(..., *[None] * event)] for bound in bounds)
-    return lower, upper
+        total = as_input(support.upper_bound)
+        return None if isinstance(total, Node) else (np.array(0), np.asarray(total)[..., None])
+    if isinstance(support, type(constraints.integer_interval(0, 1))):
+        return _known(support.lower_bound), _known(support.upper_bound)
+    if isinstance(support, constraints.integer_greater_than):
+        return _known(support.lower_bound), None
+    return None
 
 
-def _union(ranges: tuple[range | None, ...]) -> range | None:
-    """Values that contain those of every decision sequence; None if one of them has no bound."""
-    known = [values for values in ranges if values is not None]
-    if len(known) < len(ranges):
+def _known(bound: Any) -> np.ndarray | None:
+    bound = as_input(bound)
+    return None if isinstance(bound, Node) else np.asarray(bound)
+
+
+def _range(bounds: Bounds) -> range | None:
+    return None if bounds.low is None or bounds.high is None else range(bounds.low, bounds.high + 1)
+
+
+def _union(bounds: tuple[Bounds | None, ...]) -> Bounds | None:
+    """Bounds that hold for every decision sequence; None if one of them has none."""
+    known = [each for each in bounds if each is not None]
+    if len(known) < len(bounds):
         return None
-    return range(min(values.start for values in known), max(values.stop for values in known))
+    lows, highs = [each.low for each in known], [each.high for each in known]
+    low = None if None in lows else min(lows)  # type: ignore[type-var]
+    return Bounds(low, None if None in highs else max(highs))  # type: ignore[type-var]
 
 
 def _within(distribution: dist.Distribution) -> Iterator[dist.Distribution]:

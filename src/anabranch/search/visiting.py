@@ -14,7 +14,7 @@ from anabranch import errors
 from anabranch.allocate import PathRecord, Visit
 from anabranch.allocate.first_visits import by_promise
 from anabranch.conquer import Estimate, Target
-from anabranch.conquer.elimination import eliminate
+from anabranch.conquer.elimination import eliminate, rechecked
 from anabranch.conquer.prior_sampling import prior_estimate
 from anabranch.limits import LimitReached
 from anabranch.search.state import SearchState
@@ -117,12 +117,16 @@ class Visiting:
             # Far from the mass, densities and their derivatives overflow.
             with np.errstate(all="ignore"):
                 if inner is None and settings.elimination is not None:
-                    target = eliminate(target, settings.elimination)
+                    target = eliminate(target, settings.elimination, rng)
                 evaluations = self._affordable(state, visit, target)
                 if inner is None:
                     inner = strategy.start(target, rng)
                 inner = strategy.advance(target, inner, rng, evaluations)
                 estimate = strategy.estimate(target, inner)
+                if settings.elimination is not None:
+                    other, estimate = rechecked(target, estimate, settings.elimination, rng)
+                    if other is not target:
+                        target, inner = other, strategy.start(other, rng)
                 if state.limits.is_over and not estimate.is_informative:
                     return Outcome(target, inner, record.estimate, is_visit=False)
                 return Outcome(target, inner, self._better(state, record, target, estimate))

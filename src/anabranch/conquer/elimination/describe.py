@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.conquer.elimination.eliminate import eliminate
+from anabranch.conquer.elimination.settings import Elimination
 from anabranch.conquer.elimination.tables import Tables
-from anabranch.conquer.elimination.target import Eliminated, Elimination, eliminate, finite_columns, is_enumerable
+from anabranch.conquer.elimination.target import Eliminated
 from anabranch.conquer.target import PathTarget
-from anabranch.divide import Path
+from anabranch.divide import Path, finite_values, is_prior_alone
 
 __all__ = ["describe"]
 
@@ -27,8 +29,9 @@ def describe(path: Path, elimination: Elimination | None = _DEFAULT) -> str:
 
     It has the variables in the order in which they are summed out, with those of a plate or a chain as one range; the
     largest factor from which one is; the terms of a point, which are the evaluations of the program's graph that one
-    evaluation of the density takes; the numbers in the tables of a point; and the variables that are kept, with the
-    reason. `elimination` has the limits, as in `DCC(elimination=...)`; None: nothing is summed out.
+    evaluation of the density takes at most; the numbers in the tables of a point; and the variables that are kept, with
+    the reason. `elimination` has the limits, as in `DCC(elimination=...)`; None: nothing is summed out. The windows of
+    variables with infinitely many values start from prior draws, with a seed of their own.
 
     Example:
         >>> import anabranch as ab, jax.numpy as jnp, numpyro.distributions as dist
@@ -43,8 +46,8 @@ def describe(path: Path, elimination: Elimination | None = _DEFAULT) -> str:
         always: 5 of 5 discrete variables summed out, in this order:
           z0 … z4, along a chain: 2 values each
           largest factor: 2 variables, 4 numbers
-          terms of a point: 4 evaluations of the program's graph
-          tables of a point: 62 numbers, 0.484 KiB
+          terms of a point: at most 4 evaluations of the program's graph
+          tables of a point: 39 numbers, 0.305 KiB
           kept: none
     """
     discrete = np.flatnonzero(path.discrete).tolist()
@@ -55,16 +58,16 @@ def describe(path: Path, elimination: Elimination | None = _DEFAULT) -> str:
         return f"{nothing}."
     if path.interpreted:
         return f"{nothing}: the interpreter runs the path."
-    finite = finite_columns(path)
-    if is_enumerable(path, finite, elimination):
-        return f"{nothing}: the path has {math.prod(map(len, finite.values()))} values, evaluated one by one."
-    target = eliminate(PathTarget(path), elimination)
-    names = _names(path)
+    target = eliminate(PathTarget(path), elimination, np.random.default_rng(0))
     if not isinstance(target, Eliminated):
-        return "\n".join([f"{nothing}.", *_kept(discrete, finite, names, elimination)])
+        values = [len(each) for each in finite_values(path) if each is not None]
+        if len(values) == path.dim and math.prod(values) <= elimination.max_enumerated:
+            return f"{nothing}: the path has {math.prod(values):,} values, evaluated one by one."
+        return "\n".join([f"{nothing}.", *_kept(path, discrete, elimination)])
+    names = _names(path)
     kept = [column for column in discrete if column not in target.values]
     title = f"{path.description}: {len(target.values)} of {len(discrete)} discrete variables summed out, in this order"
-    return "\n".join([f"{title}:", *_order(target, names), *_costs(target), *_kept(kept, finite, names, elimination)])
+    return "\n".join([f"{title}:", *_order(target, names), *_costs(target), *_kept(path, kept, elimination)])
 
 
 def _names(path: Path) -> dict[int, str]:
@@ -121,6 +124,7 @@ def _order(target: Eliminated, names: dict[int, str]) -> Iterator[str]:
             variables = [v for component in components for v in component.variables]
             sizes = sorted({len(target.values[v]) for v in variables})
             values = f"{' or '.join(map(str, sizes))} values{' each' * (len(variables) > 1)}"
+            values += ", as many as have nearly all mass" * any(v in target.cut for v in variables)
             yield f"  {where}{_shown(variables, names)}, {_in_words(form, len(components))}: {values}"
 
 
@@ -176,7 +180,7 @@ def _costs(target: Eliminated) -> Iterator[str]:
     largest = max(cliques, key=lambda clique: math.prod(map(sizes.__getitem__, clique)))
     variables = f"{len(largest)} variable{'s' * (len(largest) > 1)}"
     yield f"  largest factor: {variables}, {math.prod(map(sizes.__getitem__, largest)):,} numbers"
-    yield f"  terms of a point: {target.terms:,} evaluations of the program's graph"
+    yield f"  terms of a point: at most {target.terms:,} evaluations of the program's graph"
     numbers = sum(tables.numbers for tables in target.tables)
     yield f"  tables of a point: {numbers:,} numbers, {_memory(8 * numbers)}"
 
@@ -189,15 +193,17 @@ def _memory(size: int) -> str:
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
 
 
-def _kept(
-    columns: Sequence[int], finite: dict[int, range], names: dict[int, str], elimination: Elimination
-) -> Iterator[str]:
+def _kept(path: Path, columns: Sequence[int], elimination: Elimination) -> Iterator[str]:
     """The variables that are kept, and why."""
     if not columns:
         yield "  kept: none"
-    unbounded, wide = ([c for c in columns if (c in finite) == is_finite] for is_finite in (False, True))
-    if unbounded:
-        yield f"  kept, since their values have no bounds that are known: {_shown(unbounded, names)}"
+    names, finite = _names(path), finite_values(path)
+    unbounded, wide = ([c for c in columns if (finite[c] is None) == is_open] for is_open in (True, False))
+    if unbounded and is_prior_alone(path):
+        yield f"  kept, since nothing is observed, and prior draws are exact: {_shown(unbounded, names)}"
+    elif unbounded:
+        limits = f"{elimination.max_values:,} values, or the tables too large"
+        yield f"  kept, since a window with nearly all mass would be too wide ({limits}): {_shown(unbounded, names)}"
     if wide:
         limits = f"{elimination.max_factor:,} numbers in a factor, or {elimination.max_numbers:,} in all tables"
         yield f"  kept, since too many interact (more than {limits}): {_shown(wide, names)}"

@@ -100,14 +100,20 @@ class _Factor:
     level: int
 
 
-def make_plan(groups: Sequence[Sequence[tuple[int, ...]]], order: Order, sizes: Mapping[int, int]) -> Plan:
+def make_plan(
+    groups: Sequence[Sequence[tuple[int, ...]]],
+    order: Order,
+    sizes: Mapping[int, int],
+    rows: Sequence[np.ndarray] | None = None,
+) -> Plan:
     """The plan for groups of scopes; the scopes of a group have the same sizes in the same order.
 
-    Scopes are sets of variables that the order sums out.
+    Scopes are sets of variables that the order sums out. `rows` has for each group the row of each scope in its tables,
+    which scopes with equal factors share; without it every scope has its own.
     """
     having: dict[int, list[_Factor]] = defaultdict(list)
     for number, scopes in enumerate(groups):
-        for row, scope in enumerate(scopes):
+        for row, scope in zip(range(len(scopes)) if rows is None else rows[number].tolist(), scopes, strict=True):
             factor = _Factor(("factors", number), row, scope, 0)
             for variable in scope:
                 having[variable].append(factor)

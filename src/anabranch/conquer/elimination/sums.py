@@ -113,11 +113,16 @@ def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: di
     """Run a loop; its messages are added to the others."""
     batches = plan.batches[loop.start : loop.start + loop.period]
     outside: list[Any] = []
+    constant: dict[tuple[int, int], Any] = {}
     for j, batch in enumerate(batches):
         for i, link in enumerate(batch.links):
             if not _is_inside(link, loop.start + j, j, loop.period):
                 turns = [plan.batches[loop.start + t * loop.period + j].links[i].rows for t in range(loop.turns)]
-                outside.append(_taken(_source(link, factors, messages), np.stack(turns), len(link.axes)))
+                source = _source(link, factors, messages)
+                if all(np.array_equal(rows, turns[0]) for rows in turns):
+                    constant[j, i] = _taken(source, turns[0], len(link.axes))
+                else:
+                    outside.append(_taken(source, np.stack(turns), len(link.axes)))
     carried = tuple(messages.get(number, jnp.zeros(())) for number in range(loop.start - loop.period, loop.start))
 
     def turn(before: tuple[Any, ...], given: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -125,8 +130,10 @@ def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: di
         taken = iter(given)
         for j, batch in enumerate(batches):
             parts = []
-            for link in batch.links:
-                if _is_inside(link, loop.start + j, j, loop.period):
+            for i, link in enumerate(batch.links):
+                if (j, i) in constant:
+                    parts.append((link, constant[j, i]))
+                elif _is_inside(link, loop.start + j, j, loop.period):
                     back = loop.start + j - link.source[1]
                     source = made[j - back] if back <= j else before[j - back + loop.period]
                     parts.append((link, _taken(source, link.rows, len(link.axes))))
@@ -177,26 +184,31 @@ def _added(batch: Batch, parts: Sequence[tuple[Link, Any]]) -> Any:
         lead = array.shape[: array.ndim - len(link.axes) - 1]
         ordered = array.transpose((*range(len(lead) + 1), *(len(lead) + 1 + np.argsort(link.axes))))
         shape = [size if i in link.axes else 1 for i, size in enumerate(batch.sizes)]
-        part = ordered.reshape(*lead, len(link.rows), *shape)
+        part = ordered.reshape(*lead, -1, *shape)
         if not np.array_equal(link.steps, np.arange(steps)):
             part = _segments(part, link.steps, steps, len(lead))
         out = part if out is None else out + part
     if out is None:
         return np.zeros((steps, *batch.sizes))
-    whole = (*out.shape[: out.ndim - len(batch.sizes)], *batch.sizes)
+    whole = (*out.shape[: out.ndim - len(batch.sizes) - 1], steps, *batch.sizes)
     return out if out.shape == whole else (np if isinstance(out, np.ndarray) else jnp).broadcast_to(out, whole)
 
 
 def _taken(array: Any, rows: np.ndarray, axes: int) -> Any:
-    """Rows of a group of factors, each with so many axes."""
+    """Rows of a group of factors, each with so many axes; one row where all are the same."""
     axis = array.ndim - axes - 1
+    if rows.ndim == 1 and (rows == rows[0]).all():
+        rows = rows[:1]
     if rows.ndim == 1 and np.array_equal(rows, np.arange(array.shape[axis])):
         return array
     return array.take(rows, axis=axis)
 
 
 def _segments(array: Any, steps: np.ndarray, number: int, axis: int) -> Any:
-    """The sums of the rows that belong to the same step."""
+    """The sums of the rows that belong to the same step; one row is that of all."""
+    if array.shape[axis] < len(steps):
+        whole = (*array.shape[:axis], len(steps), *array.shape[axis + 1 :])
+        array = (np if isinstance(array, np.ndarray) else jnp).broadcast_to(array, whole)
     if isinstance(array, np.ndarray):
         out = np.zeros((*array.shape[:axis], number, *array.shape[axis + 1 :]))
         np.add.at(np.moveaxis(out, axis, 0), steps, np.moveaxis(array, axis, 0))
@@ -216,10 +228,18 @@ def _summed(joint: np.ndarray, batch: Batch) -> np.ndarray:
         return np.log(np.exp(joint - top).sum(axis=axis)) + top.squeeze(axis)
 
 
+@jax.custom_jvp
 def _summed_by_jax(joint: jax.Array) -> jax.Array:
     """The same for one point, with a derivative of zero where all terms are zero."""
-    top = lax.stop_gradient(jnp.max(joint, axis=1, keepdims=True))
+    top = jnp.max(joint, axis=1, keepdims=True)
     top = jnp.where(jnp.isfinite(top), top, 0.0)
-    total = jnp.sum(jnp.where(joint > -jnp.inf, jnp.exp(jnp.where(joint > -jnp.inf, joint, 0.0) - top), 0.0), axis=1)
-    some = total > 0
-    return jnp.where(some, jnp.log(jnp.where(some, total, 1.0)) + top.squeeze(1), -jnp.inf)
+    return jnp.log(jnp.sum(jnp.exp(joint - top), axis=1)) + top.squeeze(1)
+
+
+@_summed_by_jax.defjvp
+def _derivative(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    """Σ_v p_v dx_v, p_v = exp(x_v − log Σ exp x)."""
+    ((joint,), (tangent,)) = primals, tangents
+    out = _summed_by_jax(joint)
+    total = jnp.where(out > -jnp.inf, out, jnp.inf)
+    return out, jnp.sum(jnp.exp(joint - jnp.expand_dims(total, 1)) * tangent, axis=1)

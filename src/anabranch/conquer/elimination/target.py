@@ -9,10 +9,8 @@ tempering goes from the prior of x to its posterior. The derivative is that of t
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,98 +18,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
-from scipy.special import logsumexp
 
-from anabranch.conquer.elimination.order import Order, elimination_order
-from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_numpy, marginals
+from anabranch.conquer.elimination.conditionals import NUMBERS_AT_ONCE, blocks, conditionals, log_total
+from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_numpy
 from anabranch.conquer.elimination.tables import Logs, Tables
+from anabranch.conquer.elimination.windows import Sides, tails
 from anabranch.conquer.target import Target, TargetSettings
-from anabranch.divide import Density, Evaluation, Factors, Jitted, Path, PriorDraws, finite_values, in_blocks
-from anabranch.limits import checkpoint
-from anabranch.settings import check, whole
+from anabranch.divide import Evaluation, Jitted, PriorDraws, in_blocks
 
-__all__ = ["Eliminated", "Elimination", "eliminate", "finite_columns", "is_enumerable"]
+__all__ = ["Eliminated"]
 
-logger = logging.getLogger(__name__)
-
-_NUMBERS_AT_ONCE = 2**23
-"""Numbers that NumPy evaluates at once: 64 MiB."""
 _MAX_BLOCK = 64
 """Points of one call of compiled code, at most."""
 
 
-@dataclass(frozen=True)
-class Elimination:
-    """How discrete coordinates are summed out.
+class Eliminated(Target):
+    """The density of a path with some discrete coordinates summed out; made by `eliminate`.
 
     Args:
-        max_numbers: numbers in the tables of one point, at most; coordinates with which there were more are kept. The
-            default takes 256 MiB.
-        max_factor: numbers in one factor from which a coordinate is summed out, at most; more take longer.
-        max_enumerated: values of a path without other coordinates up to which they are evaluated one by one instead.
+        target: the density.
+        tables: those of every decision sequence.
+        values: of the coordinates summed out, those over which the sums are.
+        cut: where there may be other values.
     """
 
-    max_numbers: int = 2**25
-    max_factor: int = 2**20
-    max_enumerated: int = 10_000
-
-    def __post_init__(self) -> None:
-        check(self, max_numbers=whole(1), max_factor=whole(1), max_enumerated=whole())
-
-
-def eliminate(target: Target, settings: Elimination) -> Target:
-    """The target without its finite discrete coordinates, or without as many of them as can be summed out.
-
-    A target that has few values altogether is returned as it is: it can be enumerated.
-    """
-    if target.path.interpreted or not target.discrete.any():
-        return target
-    found = finite_columns(target.path)
-    if is_enumerable(target.path, found, settings):
-        return target
-    max_factor = settings.max_factor
-    while found and max_factor > 1:
-        factors = [Factors(recording.once(Density), np.array(list(found))) for recording in target.path.recordings]
-        orders = [_order(each, found, max_factor) for each in factors]
-        kept = {column for order in orders for column in order.kept}
-        if not kept:
-            tables = [Tables(each, found, order) for each, order in zip(factors, orders, strict=True)]
-            if all(each.numbers <= settings.max_numbers for each in tables):
-                return Eliminated(target, tables, found)
-            max_factor //= 8
-            continue
-        logger.info(
-            "%d of %d discrete variables of the path (%s) are not summed out: the tables would be too large",
-            len(kept), len(found), target.path.description,
-        )  # fmt: skip
-        found = {column: values for column, values in found.items() if column not in kept}
-    if max_factor <= 1:
-        logger.info("no discrete variable of the path (%s) is summed out: too many numbers", target.path.description)
-    return target
-
-
-def finite_columns(path: Path) -> dict[int, range]:
-    """The discrete coordinates of a path that have finitely many values, and these."""
-    return {column: values for column, values in enumerate(finite_values(path)) if values is not None}
-
-
-def is_enumerable(path: Path, finite: Mapping[int, range], settings: Elimination) -> bool:
-    """Whether the values of a path can be evaluated one by one, which gives the probability of each."""
-    return len(finite) == path.dim and math.prod(map(len, finite.values())) <= settings.max_enumerated
-
-
-def _order(factors: Factors, values: Mapping[int, range], max_factor: int) -> Order:
-    sizes = {column: len(each) for column, each in values.items()}
-    numbers = {number for summand in factors.summands for number in np.unique(summand.scopes).tolist()}
-    return elimination_order([factors.scopes.members[number] for number in numbers], sizes, max_factor)
-
-
-class Eliminated(Target):
-    """The density of a path with some discrete coordinates summed out; made by `eliminate`."""
-
-    def __init__(self, target: Target, tables: list[Tables], values: Mapping[int, range]) -> None:
+    def __init__(
+        self, target: Target, tables: Sequence[Tables], values: Mapping[int, range], cut: Sides | None = None
+    ) -> None:
         super().__init__(target.path, np.setdiff1d(target.columns, list(values)), target.account)
-        self.target, self.tables, self.values = target, tables, values
+        self.target, self.tables, self.values, self.cut = target, tables, values, cut or {}
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
         self._on_host = 0
 
@@ -128,7 +63,7 @@ class Eliminated(Target):
         return sum(each.configurations for each in self.tables)
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
-        draws = self.target.prior(n, rng)
+        draws = self.path.prior(n, seed=int(rng.integers(2**31)), columns=self.columns)
         return replace(draws, points=draws.points[:, self.columns])
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
@@ -171,7 +106,7 @@ class Eliminated(Target):
         if len(points) and (points == points[0]).all():
             logs = [each.by_numpy(rows[:1]) for each in self.tables]
             values = sum(len(values) for values in self.values.values())
-            for block in _blocks(len(points), values):
+            for block in blocks(len(points), values):
                 self._draw_into(rows[block], logs, rng)
         else:
             for block in self._blocks(len(points)):
@@ -181,7 +116,7 @@ class Eliminated(Target):
     def _draw_into(self, rows: np.ndarray, logs: Sequence[Logs], rng: Generator) -> None:
         """Draw the values of the coordinates summed out of some points, given their tables."""
         n = len(rows)
-        totals = np.stack([np.broadcast_to(_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
+        totals = np.stack([np.broadcast_to(log_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
         chosen = _choose(totals, rng)
         for number, (tables, log) in enumerate(zip(self.tables, logs, strict=True)):
             own = np.flatnonzero(chosen == number)
@@ -190,18 +125,12 @@ class Eliminated(Target):
 
     def conditionals(self, points: np.ndarray, columns: Sequence[int]) -> list[np.ndarray]:
         """For each of some columns summed out the probabilities of its values, given the points: (points, values)."""
-        rows = self._joined(points)
-        found: list[list[np.ndarray]] = []
-        for block in self._blocks(len(points)):
-            logs = [each.by_numpy(rows[block]) for each in self.tables]
-            n = len(rows[block])
-            totals = np.stack([np.broadcast_to(_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
-            shares = np.exp(totals - logsumexp(totals, axis=0))
-            of_each = [marginals(t.plan, log.density, n) for t, log in zip(self.tables, logs, strict=True)]
-            parts = zip(shares, of_each, strict=True)
-            mixed = [[share[:, None] * each[column] for column in columns] for share, each in parts]
-            found.append([np.nansum(each, axis=0) for each in zip(*mixed, strict=True)])
-        return [np.concatenate(each) for each in zip(*found, strict=True)]
+        return conditionals(self.tables, self._joined(points), columns).probabilities
+
+    def tails(self, points: np.ndarray) -> np.ndarray:
+        """At each point a bound of the mass beyond the windows, relative to the mass within (`windows`)."""
+        self.charge(len(points))
+        return tails(self.tables, self._joined(points), self.cut)
 
     # The sums -----------------------------------------------------------------------------------------------------
 
@@ -217,7 +146,7 @@ class Eliminated(Target):
         return out
 
     def _blocks(self, n: int) -> Iterator[slice]:
-        return _blocks(n, sum(each.numbers for each in self.tables))
+        return blocks(n, sum(each.numbers for each in self.tables))
 
     def _by_numpy(self, rows: np.ndarray) -> Evaluation:
         parts: list[tuple[np.ndarray, ...]] = []
@@ -226,7 +155,7 @@ class Eliminated(Target):
             for tables in self.tables:
                 logs = tables.by_numpy(rows[block])
                 prior = 0.0 if tables.prior_is_normalised else log_sum_by_numpy(tables.plan, logs.prior)
-                found.append((logs.free_prior + prior, _total(tables, logs), logs.free_jacobian, logs.holds))
+                found.append((logs.free_prior + prior, log_total(tables, logs), logs.free_jacobian, logs.holds))
             n = len(rows[block])
             parts.append(tuple(np.broadcast_to(each, (n,)) for each in _joint(found, np)))
         with np.errstate(invalid="ignore"):
@@ -245,7 +174,7 @@ class Eliminated(Target):
     @property
     def _block(self) -> int:
         """Points of one call of compiled code."""
-        fitting = _NUMBERS_AT_ONCE // max(sum(each.numbers for each in self.tables), 1)
+        fitting = NUMBERS_AT_ONCE // max(sum(each.numbers for each in self.tables), 1)
         return int(np.clip(1 << max(fitting, 1).bit_length() >> 1, 1, _MAX_BLOCK))
 
     @cached_property
@@ -264,20 +193,6 @@ class Eliminated(Target):
             return (*values, gradient)
 
         return Jitted(jax.vmap(at, in_axes=(0, None)))
-
-
-def _blocks(n: int, numbers: int) -> Iterator[slice]:
-    """Blocks of n points, each of which has so many numbers."""
-    at_once = max(_NUMBERS_AT_ONCE // max(numbers, 1), 1)
-    for start in range(0, n, at_once):
-        checkpoint()
-        yield slice(start, min(start + at_once, n))
-
-
-def _total(tables: Tables, logs: Logs) -> np.ndarray:
-    """log Σ_z γ of one decision sequence; minus infinity where its conditions fail."""
-    total = logs.free_prior + logs.free_likelihood + log_sum_by_numpy(tables.plan, logs.density)
-    return np.where(logs.holds, total, -np.inf)
 
 
 def _joint(found: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:

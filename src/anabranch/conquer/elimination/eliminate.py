@@ -1,0 +1,114 @@
+"""Which discrete coordinates of a path are summed out, and over which values."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+from numpy.random import Generator
+
+from anabranch.conquer.elimination.settings import Elimination
+from anabranch.conquer.elimination.tables import Tables
+from anabranch.conquer.elimination.tabling import Tabling
+from anabranch.conquer.elimination.target import Eliminated
+from anabranch.conquer.elimination.windows import WindowSearch, cut_sides
+from anabranch.conquer.target import Target
+from anabranch.divide import Bounds, Density, Factors, integer_bounds, is_prior_alone, prior_is_sampled
+
+__all__ = ["eliminate"]
+
+logger = logging.getLogger(__name__)
+
+_DRAWS, _SHARE = 500, 8
+"""Prior draws from which windows start, and one in so many of the evaluations of a visit at most."""
+
+
+def eliminate(target: Target, settings: Elimination, rng: Generator, points: np.ndarray | None = None) -> Target:
+    """The target without its discrete coordinates, or without as many of them as can be summed out.
+
+    A target that has few values altogether is returned as it is: it can be enumerated.
+
+    Args:
+        target: the density.
+        settings: the settings.
+        rng: for the prior draws from which windows start.
+        points: rows of the path's coordinates where the posterior has mass, if they are known.
+    """
+    if target.path.interpreted or not target.discrete.any():
+        return target
+    found = _summable(target)
+    sizes = [math.inf if b.low is None or b.high is None else b.high - b.low + 1 for b in found.values()]
+    if len(found) == target.dim and math.prod(sizes) <= settings.max_enumerated:
+        return target  # its values can be evaluated one by one, which gives the probability of each
+    rows = cache(lambda: _rows(target, rng, points))
+    if math.inf in sizes and not len(rows()):
+        found = {column: bounds for column, bounds in found.items() if None not in bounds}
+    return _without(target, found, rows, settings)
+
+
+def _summable(target: Target) -> dict[int, Bounds]:
+    """The coordinates that may be summed out. Where nothing is observed, none with infinitely many values is: prior
+    draws are exact."""
+    bounds = enumerate(integer_bounds(target.path))
+    is_alone = is_prior_alone(target.path)
+    return {column: each for column, each in bounds if each is not None and not (is_alone and None in each)}
+
+
+def _rows(target: Target, rng: Generator, points: np.ndarray | None) -> np.ndarray:
+    """Prior draws and known points, those of higher density first."""
+    n = int(min(_DRAWS, max(target.left // _SHARE, 1)))
+    parts = [target.known, target.prior(n, rng).points, *([] if points is None else [points])]
+    rows = np.concatenate(parts)[-2 * n :]
+    target.charge(len(rows))
+    log_densities = target.path.evaluate(rows, compile=False).log_density
+    return rows[np.argsort(-np.nan_to_num(log_densities, nan=-np.inf), kind="stable")]
+
+
+def _without(
+    target: Target, found: Mapping[int, Bounds], rows: Callable[[], np.ndarray], settings: Elimination
+) -> Target:
+    """The target without these coordinates, or as many of them as there are windows and tables for."""
+    max_factor, path = settings.max_factor, target.path
+    while found and max_factor > 1:
+        factors = [Factors(recording.once(Density), np.array(list(found))) for recording in path.recordings]
+        tabling = Tabling(factors, max_factor, settings.max_numbers)
+        search = WindowSearch(tabling, found, rows, len(found) == target.dim, prior_is_sampled(path), settings,
+                              target.charge)  # fmt: skip
+        values, heavy = search.run()
+        if heavy:
+            logger.info(
+                "%d of %d discrete variables of the path (%s) are not summed out: they need too many values",
+                len(heavy), len(found), path.description,
+            )  # fmt: skip
+            found = {column: bounds for column, bounds in found.items() if column not in heavy}
+            continue
+        kept = tabling.kept(values)
+        if not kept:
+            tables = tabling.tables(values)
+            if tables is not None:
+                return _eliminated(target, tables, values, found)
+            max_factor //= 8
+            continue
+        logger.info(
+            "%d of %d discrete variables of the path (%s) are not summed out: the tables would be too large",
+            len(kept), len(found), path.description,
+        )  # fmt: skip
+        found = {column: bounds for column, bounds in found.items() if column not in kept}
+    if max_factor <= 1:
+        logger.info("no discrete variable of the path (%s) is summed out: too many numbers", path.description)
+    return target
+
+
+def _eliminated(
+    target: Target, tables: list[Tables], values: Mapping[int, range], bounds: Mapping[int, Bounds]
+) -> Eliminated:
+    cut = cut_sides(values, bounds)
+    if cut:
+        logger.info(
+            "%d discrete variables of the path (%s) are summed over windows, of %d values at most",
+            len(cut), target.path.description, max(len(values[column]) for column in cut),
+        )  # fmt: skip
+    return Eliminated(target, tables, values, cut)

@@ -1,0 +1,46 @@
+"""The tables of a path for any values of its discrete coordinates, as long as they are not too large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from anabranch.conquer.elimination.order import Order, elimination_order
+from anabranch.conquer.elimination.tables import Tables
+from anabranch.divide import Factors
+
+__all__ = ["Tabling"]
+
+
+class Tabling:
+    """The tables of all decision sequences, and how large they may be.
+
+    Args:
+        factors: the factors of each sequence.
+        max_factor: numbers in one factor from which a coordinate is summed out, at most.
+        max_numbers: numbers in the tables of one point, at most.
+    """
+
+    def __init__(self, factors: list[Factors], max_factor: int, max_numbers: int) -> None:
+        self.factors, self.max_factor, self.max_numbers = factors, max_factor, max_numbers
+        self._scopes = [
+            [each.scopes.members[n] for n in {n for s in each.summands for n in np.unique(s.scopes).tolist()}]
+            for each in factors
+        ]
+
+    def kept(self, values: Mapping[int, range]) -> set[int]:
+        """The coordinates that would make a factor too large."""
+        return {column for order in self._orders(values) for column in order.kept}
+
+    def tables(self, values: Mapping[int, range]) -> list[Tables] | None:
+        """The tables of coordinates with these values; None if they are too large."""
+        orders = self._orders(values)
+        if any(order.kept for order in orders):
+            return None
+        tables = [Tables(each, values, order) for each, order in zip(self.factors, orders, strict=True)]
+        return tables if all(each.numbers <= self.max_numbers for each in tables) else None
+
+    def _orders(self, values: Mapping[int, range]) -> list[Order]:
+        sizes = {column: len(each) for column, each in values.items()}
+        return [elimination_order(scopes, sizes, self.max_factor) for scopes in self._scopes]
