@@ -27,7 +27,7 @@ import anabranch as ab
 HEADER = ("program", "by", "log evidence", "mean of the first level", "effective draws", "seconds",
           "seconds for 100 draws")  # fmt: skip
 LEVELS = np.array([-2.0, 0.0, 2.0])
-WARMUP, DRAWS, BUDGET = 200, 300, 60_000
+WARMUP, DRAWS, BUDGET = 200, 300, 200_000
 
 
 def data(n: int, sticky: bool) -> np.ndarray:
