@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from jax.scipy.special import logsumexp
 from scipy.stats import chisquare
 
 import anabranch as ab
@@ -40,6 +41,45 @@ def numbered_in_pairs():
 def with_shares():
     shares = ab.sample("shares", dist.Dirichlet(jnp.ones(3)))
     mixture(ab.sample("means", dist.Normal(0.0, 2.5).expand([3]).to_event(1)), shares)
+
+
+def forward(means, transitions):
+    """A hidden Markov model, by the forward algorithm."""
+    log_weights = jnp.log(jnp.ones(3) / 3)
+    for y in Y:
+        log_weights = logsumexp(log_weights[:, None] + jnp.log(transitions), axis=0) + dist.Normal(means, 1.0).log_prob(
+            y
+        )
+    ab.factor("chain", logsumexp(log_weights))
+
+
+def chain():
+    means = ab.sample("means", dist.Normal(0.0, 2.5).expand([3]).to_event(1))
+    forward(means, ab.sample("transitions", dist.Dirichlet(jnp.ones(3)).expand([3]).to_event(1)))
+
+
+def chain_by_row():
+    rows = [ab.sample(f"row{k}", dist.Dirichlet(jnp.full(3, 2.0))) for k in range(3)]
+    forward(ab.sample("means", dist.Normal(0.0, 2.5).expand([3]).to_event(1)), jnp.stack(rows))
+
+
+def topics():
+    """Distributions over four words are rows, and their parts are no components."""
+    words = ab.sample("words", dist.Dirichlet(jnp.ones(4)).expand([3]).to_event(1))
+    ab.observe("w", dist.Categorical(words.mean(axis=0)), np.array([0, 1, 1, 3]))
+
+
+def sticky():
+    """The diagonal is favoured, which relabelling keeps."""
+    means = ab.sample("means", dist.Normal(0.0, 2.5).expand([3]).to_event(1))
+    forward(means, ab.sample("transitions", dist.Dirichlet(jnp.ones((3, 3)) + 4.0 * jnp.eye(3)).to_event(1)))
+
+
+def one_way():
+    """The rows differ in their priors: no relabelling is a symmetry."""
+    means = ab.sample("means", dist.Normal(0.0, 2.5).expand([3]).to_event(1))
+    weights = jnp.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [2.0, 1.0, 1.0]])
+    forward(means, ab.sample("transitions", dist.Dirichlet(weights).to_event(1)))
 
 
 def cumulative():
@@ -85,6 +125,10 @@ def looked_at(program, *args):
         (numbered, {"mean#"}),
         (numbered_in_pairs, {"mean#", "scale#"}),
         (with_shares, {"shares", "means"}),
+        (chain, {"means", "transitions"}),
+        (chain_by_row, {"means", "row#"}),
+        (sticky, {"means", "transitions"}),
+        (topics, {"words"}),
     ],
 )
 def test_exchangeable_components_are_found(program, names):
@@ -95,7 +139,9 @@ def test_exchangeable_components_are_found(program, names):
     assert are_symmetries(target, symmetries, points[:50], np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("program", [cumulative, other_priors, other_scales, own_shares, guarded, unequal_shares])
+@pytest.mark.parametrize(
+    "program", [cumulative, other_priors, other_scales, own_shares, guarded, unequal_shares, one_way]
+)
 def test_what_is_not_exchangeable_is_not_found(program):
     assert looked_at(program)[2] == []
 
@@ -127,7 +173,7 @@ def test_sites_of_their_own_are_not_permuted_with_those_that_they_belong_to():
     assert (ranks[0] != ranks[1]).any()
 
 
-@pytest.mark.parametrize("program", [vector, numbered, numbered_in_pairs, with_shares])
+@pytest.mark.parametrize("program", [vector, numbered, numbered_in_pairs, with_shares, chain, chain_by_row, topics])
 def test_folding_orders_and_keeps_the_density(program):
     target, points, symmetries = looked_at(program)
     folded = fold(points, symmetries)
@@ -147,6 +193,15 @@ def test_the_parts_of_a_simplex_move_with_their_means():
     order = np.argsort(before["means"], axis=1)
     np.testing.assert_allclose(after["means"], np.take_along_axis(before["means"], order, axis=1))
     np.testing.assert_allclose(after["shares"], np.take_along_axis(before["shares"], order, axis=1), atol=1e-9)
+
+
+def test_rows_and_columns_of_transitions_move_with_their_means():
+    target, points, symmetries = looked_at(chain)
+    before, after = (target.path.values(x) for x in (points, fold(points, symmetries)))
+    order = np.argsort(before["means"], axis=1)
+    for n in range(len(points)):
+        expected = before["transitions"][n][np.ix_(order[n], order[n])]
+        np.testing.assert_allclose(after["transitions"][n], expected, atol=1e-9)
 
 
 def test_unfolding_gives_every_labelling_the_same_probability():

@@ -29,7 +29,9 @@ from anabranch.divide import Evaluation, SiteInfo, inside
 __all__ = ["Exchangeable", "are_symmetries", "find_symmetries", "fold", "log_copies", "ordered", "unfold"]
 
 _MAX_SETS, _MAX_POINTS = 31, 50
-"""Sets of sites that are tried together, and points at which each is tested."""
+"""Sets of families that are tested, and points at which each is."""
+_MAX_TOGETHER, _MAX_TRIED = 8, 2_000
+"""Families of a set, at most, and sets that are looked at, most of which have families with the same columns."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def find_symmetries(target: Target, points: np.ndarray) -> list[Exchangeable]:
         for chosen in _sets(families):
             keys = [i for i, family in enumerate(chosen) if not family.by_part]
             every = [int(column) for family in chosen for column in family.columns.ravel()]
-            if not keys or len(set(every)) < len(every) or taken & set(every):
+            if taken & set(every):
                 continue
             candidate = Exchangeable(chosen, (keys[0], 0))
             if _is_symmetric(target, candidate, points):
@@ -189,10 +191,15 @@ def _by_row(name: str, blocks: np.ndarray, parts: bool) -> list[Family]:
 
 
 def _sets(families: Sequence[Family]) -> Iterator[tuple[Family, ...]]:
-    """Sets of families, the largest first."""
-    sizes = range(len(families), 0, -1)
+    """Sets of families that have no column in common and one that can be the key, the largest first."""
+    sizes = range(min(len(families), _MAX_TOGETHER), 0, -1)
     every = itertools.chain.from_iterable(itertools.combinations(families, size) for size in sizes)
-    return itertools.islice(every, _MAX_SETS)
+    return itertools.islice(filter(_are_apart, itertools.islice(every, _MAX_TRIED)), _MAX_SETS)
+
+
+def _are_apart(families: Sequence[Family]) -> bool:
+    columns = np.concatenate([family.columns.ravel() for family in families])
+    return len(np.unique(columns)) == len(columns) and not all(family.by_part for family in families)
 
 
 def are_symmetries(target: Target, symmetries: Sequence[Exchangeable], points: np.ndarray, rng: Generator) -> bool:

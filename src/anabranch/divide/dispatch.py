@@ -51,10 +51,13 @@ def is_compiling(thread: int) -> bool:
 @contextmanager
 def _compilation() -> Iterator[None]:
     """Within this, functions are compiled in double precision, whatever trace is current."""
+    from anabranch.divide.internals.jax_private import eval_trace, set_current_trace  # its package imports this file
+
     _compiling.add(threading.get_ident())
     try:
-        # Whatever the user's settings: what is compiled ahead of time cannot be run step by step.
-        with jax.enable_x64(True), jax.disable_jit(False), jax.ensure_compile_time_eval():
+        # Whatever the user's settings: what is compiled ahead of time cannot be run step by step. Not under
+        # `jax.ensure_compile_time_eval`, which would compile every operation on constants by itself.
+        with jax.enable_x64(True), jax.disable_jit(False), set_current_trace(eval_trace):
             yield
     finally:
         _compiling.discard(threading.get_ident())

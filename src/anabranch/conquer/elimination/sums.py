@@ -199,8 +199,8 @@ def _taken(array: Any, rows: np.ndarray, axes: int) -> Any:
     axis = array.ndim - axes - 1
     if rows.ndim == 1 and (rows == rows[0]).all():
         rows = rows[:1]
-    if rows.ndim == 1 and np.array_equal(rows, np.arange(array.shape[axis])):
-        return array
+    if rows.ndim == 1 and np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+        return array[(slice(None),) * axis + (slice(int(rows[0]), int(rows[0]) + len(rows)),)]
     return array.take(rows, axis=axis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Tabling:
 
     def __init__(self, factors: list[Factors], max_factor: int, max_numbers: int) -> None:
         self.factors, self.max_factor, self.max_numbers = factors, max_factor, max_numbers
+        self._last: tuple[Any, list[Tables] | None] | None = None
         self._scopes = [
             [each.scopes.members[n] for n in {n for s in each.summands for n in np.unique(s.scopes).tolist()}]
             for each in factors
@@ -35,6 +37,12 @@ class Tabling:
 
     def tables(self, values: Mapping[int, range]) -> list[Tables] | None:
         """The tables of coordinates with these values; None if they are too large."""
+        key = tuple(values.items())
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._made(values)
+        return self._last[1]
+
+    def _made(self, values: Mapping[int, range]) -> list[Tables] | None:
         orders = self._orders(values)
         if any(order.kept for order in orders):
             return None
