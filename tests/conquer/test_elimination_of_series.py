@@ -156,3 +156,15 @@ def test_a_cond_of_jax_on_a_state():
     likelihood = norm.logpdf(y[None, :, None], means[:, None, :], 1.0)
     exact = norm.logpdf(x) + forward(np.log(B)[None, None].repeat(len(y), axis=1), likelihood)
     np.testing.assert_allclose(density_of(program, y, x=x), exact, rtol=1e-8)
+
+
+def test_the_operations_to_compile_do_not_grow_with_the_length():
+    def operations(length: int) -> int:
+        (path,) = ab.find_paths(covariates, series(length), np.ones(length), executions=20).paths
+        target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
+        assert isinstance(target, Eliminated)
+        with jax.enable_x64(True):
+            (call,) = jax.make_jaxpr(target.log_density_function())(np.zeros(1)).eqns
+        return len(call.params["call_jaxpr"].eqns)
+
+    assert operations(20) == operations(40)
