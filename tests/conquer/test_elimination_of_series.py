@@ -160,7 +160,7 @@ def test_a_cond_of_jax_on_a_state():
 
 def test_the_operations_to_compile_do_not_grow_with_the_length():
     def operations(length: int) -> int:
-        (path,) = ab.find_paths(covariates, series(length), np.ones(length), executions=20).paths
+        (path,) = ab.find_paths(covariates, series(length), series(length), executions=20).paths
         target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
         assert isinstance(target, Eliminated)
         with jax.enable_x64(True):
