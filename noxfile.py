@@ -10,7 +10,9 @@ from pathlib import Path
 import nox
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-TOOLS = [tool for tool in PROJECT["optional-dependencies"]["dev"] if tool.startswith(("pytest", "hypothesis"))]
+TOOLS = [
+    tool for tool in PROJECT["optional-dependencies"]["dev"] if tool.startswith(("pytest", "hypothesis", "funsor"))
+]
 REQUIREMENTS = [*PROJECT["dependencies"], *TOOLS]
 
 nox.options.reuse_venv = "yes"

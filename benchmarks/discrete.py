@@ -1,19 +1,22 @@
 """How the cost of summing discrete variables out grows, and what it is beside a sum that is written by hand.
 
-    python benchmarks/discrete.py                a few minutes
+    python benchmarks/discrete.py                some minutes
     python benchmarks/discrete.py --only chain
+    python benchmarks/discrete.py --only peers   beside NumPyro's enumeration; needs the extra `dev`
 
 For chains of states, plates of assignments, and a hidden Markov model with unknown parameters, once with its states as
 sites and once with the forward algorithm by hand. Times are those of the processor, in seconds: of the executions and
 the recording that find the path, of its factors and the order of elimination, of compiling, and of the density at a
-thousand points, compiled. `operations` are those that XLA compiles for a point, `numbers` those in its tables.
+thousand points, compiled. `operations` are those that XLA compiles for a point, `numbers` those in its tables, `MiB`
+the memory that the compiled density with its gradient takes for 64 points, by XLA's own account.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -99,9 +102,26 @@ def measure(program: Callable[..., Any], length: int, states: int) -> tuple[list
         with jax.enable_x64(True):
             operations = len(jax.make_jaxpr(target._traced)(np.zeros(path.dim)).eqns)
         numbers = f"{sum(each.numbers for each in target.tables):,}"
+    mebibytes = f"{_memory(target, points[:64]) / 2**20:.1f}"
     compilations = compiled - evaluated, gradient - differentiated * 64 / POINTS
     seconds = (find, factors, *compilations, 1_000 * evaluated / POINTS, 1_000 * differentiated / POINTS)
-    return [program.__name__, length, states, operations, numbers, *(f"{x:.2f}" for x in seconds)], log_density
+    return [
+        program.__name__,
+        length,
+        states,
+        operations,
+        numbers,
+        mebibytes,
+        *(f"{x:.2f}" for x in seconds),
+    ], log_density
+
+
+def _memory(target: Target, points: np.ndarray) -> int:
+    """Bytes that the compiled density with its gradient takes for some points, besides the points themselves."""
+    with jax.enable_x64(True):
+        function = jax.jit(jax.vmap(jax.value_and_grad(target.log_density_function())))
+        analysis = function.lower(points).compile().memory_analysis()
+    return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes)
 
 
 CASES: dict[str, list[tuple[Callable[..., Any], int, int]]] = {
@@ -109,30 +129,39 @@ CASES: dict[str, list[tuple[Callable[..., Any], int, int]]] = {
     "states": [(chain, 100, 2), (chain, 100, 4), (chain, 100, 8), (chain, 100, 16), (forward, 100, 16)],
     "plate": [(plate, 100, 3), (plate, 1_000, 3), (mixture, 1_000, 3), (plate, 10_000, 3), (mixture, 10_000, 3)],
 }
-HEADER = ("program", "length", "states", "operations", "numbers", "find", "factors", "compile", "compile, gradient",
-          "density", "with gradient")  # fmt: skip
+HEADER = ("program", "length", "states", "operations", "numbers", "MiB", "find", "factors", "compile",
+          "compile, gradient", "density", "with gradient")  # fmt: skip
 
 
-def table(rows: Iterable[Sequence[Any]]) -> str:
-    lines = [HEADER, ["---"] * len(HEADER), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+def show(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table, each row as soon as it is there."""
+    for line in itertools.chain([header, ["---"] * len(header)], rows):
+        print("| " + " | ".join(map(str, line)) + " |", flush=True)
+    print()
+
+
+def measured(cases: Sequence[tuple[Callable[..., Any], int, int]]) -> Iterator[list[Any]]:
+    """The rows of a table; programs of the same length and states must have the same density."""
+    answers: dict[tuple[int, int], np.ndarray] = {}
+    for case in cases:
+        row, log_density = measure(*case)
+        yield row
+        if not np.allclose(answers.setdefault(case[1:], log_density), log_density, rtol=1e-9):
+            raise SystemExit(f"{case[0].__name__} differs from the sum by hand")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=list(CASES), help="one of the tables")
+    parser.add_argument("--only", choices=[*CASES, "peers"], help="one of the tables")
     given = parser.parse_args()
     for name, cases in CASES.items():
-        if given.only not in (None, name):
-            continue
-        rows, answers = [], {}
-        for case in cases:
-            row, log_density = measure(*case)
-            rows.append(row)
-            known = answers.setdefault(case[1:], log_density)
-            if not np.allclose(known, log_density, rtol=1e-9):
-                raise SystemExit(f"{case[0].__name__} differs from the sum by hand")
-        print(f"{table(rows)}\n", flush=True)
+        if given.only in (None, name):
+            show(HEADER, measured(cases))
+    if given.only in (None, "peers"):
+        from discrete_peers import HEADER as OF_PEERS
+        from discrete_peers import compare
+
+        show(OF_PEERS, compare())
 
 
 if __name__ == "__main__":

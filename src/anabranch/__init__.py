@@ -5,6 +5,7 @@ import anabranch.versions  # noqa: F401 - refuses a version of jax or NumPyro be
 # isort: split
 from anabranch import engines
 from anabranch.combine import Draw, Draws, Posterior, load
+from anabranch.conquer import describe
 from anabranch.dcc import DCC
 from anabranch.divide import Division, Evaluation, Executions, NamedValues, Path, PriorDraws, SiteInfo, find_paths
 from anabranch.inference import infer
@@ -14,5 +15,5 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DCC", "Division", "Draw", "Draws", "Evaluation", "Executions", "NamedValues", "Path", "Posterior", "PriorDraws",
-    "SiteInfo", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe", "sample",
+    "SiteInfo", "describe", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe", "sample",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ import numpyro
 from jax.tree_util import tree_leaves, tree_map
 from numpyro import handlers, primitives
 from numpyro.contrib.control_flow.cond import cond_wrapper
-from numpyro.distributions import biject_to
+from numpyro.distributions import Independent, biject_to
 from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import Messenger
 
@@ -55,6 +55,9 @@ def mask_of(distribution: Any) -> Any:
 
 def log_prob_of(distribution: Any, value: Any) -> Any:
     """The log density at a value as the distribution gives it; minus infinity where a probability is zero."""
+    if _ZERO_IS_FINITE and isinstance(distribution, Independent):  # before the sum, which can then be taken apart
+        parts = log_prob_of(distribution.base_dist, value)
+        return jnp.sum(parts, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
     terms = distribution.log_prob(value)
     if _ZERO_IS_FINITE and getattr(distribution.support, "is_discrete", False):
         terms = jnp.where(terms <= 0.5 * jnp.finfo(jnp.result_type(terms, float)).min, -jnp.inf, terms)

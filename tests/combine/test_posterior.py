@@ -79,7 +79,7 @@ def test_paths_is_a_table_sorted_by_weight_with_nan_for_what_was_never_solved(di
     frame = Posterior(division.program, unsolved[::-1], solved.run()).paths
     assert list(frame.columns) == [
         "path", "weight", "weight_sd", "log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat", "tail",
-        "dim", "evaluations", "visits", "method", "prior_probability",
+        "dim", "evaluations", "terms", "visits", "method", "prior_probability",
     ]  # fmt: skip
     assert frame.weight[0] > frame.weight[1]
     assert frame.iloc[2][["weight", "weight_sd", "log_evidence", "ess"]].isna().all()

@@ -15,6 +15,7 @@ from anabranch.combine import diagnose, expectation, observed, probability, savi
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
+from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
 from anabranch.settings import function, whole
 
@@ -84,7 +85,11 @@ class Posterior:
 
     @property
     def paths(self) -> pd.DataFrame:
-        """A row for each path, the heaviest first; NaN where a path has no estimate, or the engine no evidence."""
+        """A row for each path, the heaviest first; NaN where a path has no estimate, or the engine no evidence.
+
+        `evaluations` are points at which the density was computed, and `terms` what each of them takes: evaluations of
+        the program's graph, more than one where discrete variables are summed out (`describe`).
+        """
         import pandas as pd
 
         rows = zip(self.solutions, self.evidence.weights, self.evidence.weight_sds, strict=True)
@@ -192,6 +197,14 @@ class Posterior:
         evaluations = self.run.evaluations
         return plot(self.program.name, self.solutions, self.evidence, evaluations, self.solution(path), file)
 
+    def describe(self, path: str | None = None) -> str:
+        """How the discrete variables of one path were summed out, as text: which, in which order, and at what cost.
+
+        The path is the heaviest, or the one with this description. `anabranch.describe` says it of a path of a
+        division, before a run.
+        """
+        return describe(self.solution(path).path, self.run.elimination)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the posterior to a folder, for `anabranch.load`; a posterior saved there before is replaced."""
         saving.save(self, folder)
@@ -229,6 +242,7 @@ def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
         **{name: np.nan if estimate is None else getattr(estimate, name) for name in _DIAGNOSTICS},
         "dim": path.dim,
         "evaluations": 0 if estimate is None else estimate.evaluations,
+        "terms": solution.terms,
         "visits": solution.visits,
         "method": "" if estimate is None else estimate.method,
         "prior_probability": path.prior_probability,

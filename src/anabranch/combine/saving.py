@@ -28,6 +28,7 @@ from anabranch import errors
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.history import History
 from anabranch.combine.solution import Run, Solution
+from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path, Program, rebuild
 
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 4
+FORMAT = 5
 """The version of the files, increased when they change."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
-_VISITS = ("visits", "first_visit", "log_possible", "doubt")
+_VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms")
 _FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
 _ARRAYS = ("points", "log_weights", "blocks")
 
@@ -171,8 +172,9 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
     return Posterior(program, solutions, run, evidence)
 
 
-def _run(notes: list[str], history: dict[str, Any], **saved: Any) -> Run:
-    return Run(notes=tuple(notes), history=History(**history), **saved)
+def _run(notes: list[str], history: dict[str, Any], elimination: dict[str, Any] | None, **saved: Any) -> Run:
+    limits = None if elimination is None else Elimination(**elimination)
+    return Run(notes=tuple(notes), history=History(**history), elimination=limits, **saved)
 
 
 def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Evidence:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.combine.history import History
+from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path
 
@@ -22,6 +23,8 @@ class Solution:
         first_visit: its place in the order of first visits, from the more to the less promising; zero if not known.
         log_possible: log of the evidence that the path may have, if its diagnostics fail; else minus infinity.
         doubt: why they fail, as a clause; empty if they do not.
+        terms: evaluations of the program's graph that an evaluation of the density takes: more than one where discrete
+            variables are summed out.
     """
 
     path: Path
@@ -30,6 +33,7 @@ class Solution:
     first_visit: int = 0
     log_possible: float = -np.inf
     doubt: str = ""
+    terms: int = 1
 
     @property
     def log_evidence(self) -> float:
@@ -83,6 +87,7 @@ class Run:
         prior_mass_found: prior probability of the paths found; None for engines whose draws are whole executions.
         prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
         log_possible_not_found: log of the evidence that paths not found may have, if time ended the search; or None.
+        elimination: how discrete variables were summed out; None: they were not.
         notes: further warnings, as sentences.
         settings: the settings, as text.
         history: the visits of paths, and the evidence after each.
@@ -96,6 +101,7 @@ class Run:
     prior_mass_found: float | None = None
     prior_mass_truncated: float = 0.0
     log_possible_not_found: float | None = None
+    elimination: Elimination | None = None
     notes: tuple[str, ...] = ()
     settings: str = ""
     history: History = field(default_factory=History, compare=False, repr=False)

@@ -1,7 +1,7 @@
 """Conquer: inference on one path at a time (paper, section 4.2)."""
 
 from anabranch.conquer.auto import Auto
-from anabranch.conquer.elimination import Elimination
+from anabranch.conquer.elimination import Elimination, describe
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
@@ -16,5 +16,5 @@ from anabranch.conquer.variational import Variational
 
 __all__ = [
     "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture",
-    "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "solve",
+    "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
 ]  # fmt: skip

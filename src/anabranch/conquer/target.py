@@ -73,6 +73,11 @@ class Target(ABC):
         return self.dim < self.path.dim
 
     @property
+    def terms(self) -> int:
+        """Evaluations of the program's graph for one point: more than one where coordinates were summed out."""
+        return 1
+
+    @property
     @abstractmethod
     def has_gradient(self) -> bool:
         """Whether `differentiate` can be used."""

@@ -109,10 +109,11 @@ class Value(NamedTuple):
 
     @classmethod
     def of_constant(cls, constant: Any) -> Value:
-        if numpy_backend.is_key(constant):
-            return cls(np.shape(constant))
-        array = np.asarray(constant)
-        return cls(array.shape, None, array)
+        if type(constant) is not np.ndarray:  # as most are
+            if numpy_backend.is_key(constant):
+                return cls(np.shape(constant))
+            constant = np.asarray(constant)
+        return cls(constant.shape, None, constant)
 
     @property
     def array(self) -> np.ndarray:

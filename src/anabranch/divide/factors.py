@@ -11,17 +11,16 @@ minus infinity. What is stated is read off the graph, so it holds at every point
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from jax import lax
 
 from anabranch.divide.density import Density
-from anabranch.divide.dependence import Dependence, Scopes, Value
-from anabranch.divide.graph import Equation, Graph, Node
+from anabranch.divide.flat import Flat
+from anabranch.divide.graph import Equation, Node
 from anabranch.divide.numpy_backend import primitives
 from anabranch.limits import checkpoint
 
@@ -29,10 +28,6 @@ __all__ = ["Factors", "Summand"]
 
 Part = Literal["prior", "likelihood", "jacobian", "condition"]
 
-_INLINED = {name: primitives.CALL_BODIES[name] for name in ("call", "closed_call", "jit", "remat2")}
-"""Calls that are taken apart; those with derivatives of their own are not."""
-_CUSTOM = {name: body for name, body in primitives.CALL_BODIES.items() if name not in _INLINED}
-"""Those others."""
 _SAME_ELEMENTS = frozenset({"copy", "reshape", "rev", "squeeze", "transpose", "stop_gradient"})
 """Primitives whose result has every element of their input once."""
 
@@ -65,16 +60,14 @@ class Factors:
     """
 
     def __init__(self, density: Density, columns: np.ndarray) -> None:
-        self.density, self.columns, self.scopes = density, columns, Scopes()
-        self.graph, self.constants = Graph(), {"prior": 0.0, "likelihood": 0.0, "jacobian": 0.0}
-        self._flat: dict[Node, Any] = {}
-        self._values: dict[Node, Value] = {}
-        self._dependence = Dependence(self.scopes)
-        self._custom: dict[int, tuple[Any, Any]] = {}
+        self.density, self.columns, self._flat = density, columns, Flat()
+        self.graph, self.scopes = self._flat.graph, self._flat.scopes
+        self.constants = {"prior": 0.0, "likelihood": 0.0, "jacobian": 0.0}
+        self._found: dict[Node, Any] = {}
         self._add_inputs()
         for step in density.evaluator.steps:
             checkpoint()
-            self._flat.update(zip(step.outputs, self._applied(step), strict=True))
+            self._found.update(zip(step.outputs, self._applied(step), strict=True))
         self.summands = list(self._all_summands())
         self.never = any(not np.all(c) for c in self._constant_conditions)
         """Whether a condition fails everywhere."""
@@ -83,64 +76,20 @@ class Factors:
         self.inputs: list[tuple[Node, Any, tuple[int, ...]]] = []
         for site, node in self.density.coordinates.items():
             columns = self.density.recording.columns[site.name]
-            new = self.graph.input(self.density.graph.types[node])
-            self._flat[node] = new
             shape = site.unconstrained_shape
-            self.inputs.append((new, columns, shape))
             numbers = np.arange(columns.start, columns.stop).reshape(shape)
             own = np.isin(numbers, self.columns)
             scopes = np.where(own, self.scopes.singletons(np.where(own, numbers, -1)), 0) if own.any() else None
-            self._values[new] = Value(shape, scopes)
-
-    # The flat graph -----------------------------------------------------------------------------------------------
+            new = self._found[node] = self._flat.input(self.density.graph.types[node], scopes)
+            self.inputs.append((new, columns, shape))
 
     def _applied(self, step: Equation) -> Sequence[Any]:
         """A step of the density in the flat graph: its outputs there, nodes or constants."""
-        inputs = [self._flat[x] if isinstance(x, Node) else x for x in step.inputs]
+        inputs = [self._found[x] if isinstance(x, Node) else x for x in step.inputs]
         if step.primitive is primitives.COPY:
             return inputs
-        return self._bound(step.primitive, step.params, inputs, [self.density.graph.types[n] for n in step.outputs])
-
-    def _bound(
-        self, primitive: Any, params: Mapping[str, Any], inputs: Sequence[Any], types: Sequence[Any]
-    ) -> list[Any]:
-        if primitive.name in _INLINED:
-            return self._inlined(params[_INLINED[primitive.name]], inputs)
-        given = [self._value(x) for x in inputs]
-        found = self._dependence.of(primitive, params, given, [type_.shape for type_ in types])
-        if all(value.constant is not None for value in found):
-            return [value.constant for value in found]
-        outputs = list(self.graph.record(self._own(primitive, params), params, inputs, types))
-        self._values.update(zip(outputs, found, strict=True))
-        return outputs
-
-    def _own(self, primitive: Any, params: Mapping[str, Any]) -> Any:
-        """The primitive as it is applied; the same one for the same function with a derivative of its own."""
-        body = _CUSTOM.get(primitive.name)
-        if body is None:
-            return primitive
-        key = id(params[body])
-        if key not in self._custom:
-            self._custom[key] = params, primitives.bound(primitive, params)
-        return self._custom[key][1]
-
-    def _inlined(self, jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
-        body = getattr(jaxpr, "jaxpr", jaxpr)
-        known = dict(zip(body.invars, inputs, strict=True))
-        known.update(zip(body.constvars, getattr(jaxpr, "consts", ()), strict=True))
-
-        def read(atom: Any) -> Any:
-            is_literal = isinstance(atom, jax.extend.core.Literal)
-            return np.asarray(atom.val, atom.aval.dtype) if is_literal else known[atom]
-
-        for equation in body.eqns:
-            types = [variable.aval for variable in equation.outvars]
-            outputs = self._bound(equation.primitive, equation.params, list(map(read, equation.invars)), types)
-            known.update(zip(equation.outvars, outputs, strict=True))
-        return list(map(read, body.outvars))
-
-    def _value(self, x: Any) -> Value:
-        return self._values[x] if isinstance(x, Node) else Value.of_constant(x)
+        types = [self.density.graph.types[node] for node in step.outputs]
+        return self._flat.bind(step.primitive, step.params, inputs, types)
 
     # The summands -------------------------------------------------------------------------------------------------
 
@@ -151,10 +100,10 @@ class Factors:
             ("prior", density.prior), ("jacobian", density.jacobian), ("likelihood", density.likelihood)
         ):  # fmt: skip
             for term in terms:
-                value = self._flat[term.value] if isinstance(term.value, Node) else term.value
+                value = self._found[term.value] if isinstance(term.value, Node) else term.value
                 yield from self._split(value, part, term.name)  # type: ignore[arg-type]
         for guard in density.guards:
-            value = self._flat[guard.value] if isinstance(guard.value, Node) else guard.value
+            value = self._found[guard.value] if isinstance(guard.value, Node) else guard.value
             yield from self._conditions(self._is_equal(value, guard.answer), guard.name)
 
     def _is_equal(self, value: Any, answer: Any) -> Any:
@@ -162,7 +111,7 @@ class Factors:
             return np.asarray(value == answer)
         type_ = self.graph.types[value]
         answer = np.broadcast_to(np.asarray(answer, type_.dtype), type_.shape)
-        return self._bound(lax.eq_p, {}, [value, answer], [type_.update(dtype=np.dtype(bool))])[0]
+        return self._flat.bind(lax.eq_p, {}, [value, answer], [type_.update(dtype=np.dtype(bool))])[0]
 
     def _split(self, value: Any, part: Part, name: str) -> Iterator[Summand]:
         """The summands of a term."""
@@ -177,17 +126,13 @@ class Factors:
                 waiting += [(y, c * factor) for y, factor in parts]
                 continue
             limited = self._limited(x, part, name) if self._is_wide(x) and c > 0 else None
-            for summand in limited or [Summand(x, part, name, 1.0, self._value(x).array)]:
+            for summand in limited or [Summand(x, part, name, 1.0, self._flat.value(x).array)]:
                 is_condition = summand.part == "condition"
                 yield summand if is_condition else replace(summand, coefficient=c * summand.coefficient)
 
     def _is_wide(self, x: Node) -> bool:
         """Whether an element depends on more than one coordinate."""
-        return self._width(self._value(x).array) > 1
-
-    def _width(self, scopes: np.ndarray) -> int:
-        """The coordinates on which an element depends, at most."""
-        return max((len(self.scopes.members[number]) for number in np.unique(scopes).tolist()), default=0)
+        return self._flat.width(self._flat.value(x).array) > 1
 
     def _addends(self, x: Node) -> list[tuple[Any, float]] | None:
         """Values, with coefficients, over whose elements the sum is that over the elements of x; None if not known."""
@@ -202,10 +147,10 @@ class Factors:
         if name == "convert_element_type" and np.issubdtype(equation.params["new_dtype"], np.floating):
             return [(inputs[0], 1.0)]
         if name == "broadcast_in_dim":
-            return [(inputs[0], size / max(_size(self._value(inputs[0]).shape), 1))]
+            return [(inputs[0], size / max(_size(self._flat.value(inputs[0]).shape), 1))]
         if name in ("add", "add_any", "sub"):
             sign = -1.0 if name == "sub" else 1.0
-            times = [size / max(_size(self._value(each).shape), 1) for each in inputs]
+            times = [size / max(_size(self._flat.value(each).shape), 1) for each in inputs]
             return [(inputs[0], times[0]), (inputs[1], sign * times[1])]
         if name == "neg":
             return [(inputs[0], -1.0)]
@@ -218,7 +163,7 @@ class Factors:
     def _multiple(self, name: str, inputs: Sequence[Any]) -> list[tuple[Any, float]] | None:
         """One factor times a constant that is the same for all elements."""
         for number, other in ((1, 0), (0, 1))[: 2 if name == "mul" else 1]:
-            constant = self._value(inputs[number]).constant
+            constant = self._flat.value(inputs[number]).constant
             if constant is not None and constant.size and np.all(constant == constant.flat[0]):
                 factor = float(constant.flat[0])
                 if factor and np.isfinite(factor):
@@ -228,14 +173,14 @@ class Factors:
     def _products(self, equation: Equation) -> list[tuple[Any, float]] | None:
         """The products whose sum a product of two vectors is."""
         left, right = equation.inputs
-        one, other = self._value(left), self._value(right)
+        one, other = self._flat.value(left), self._flat.value(right)
         (sums, _), _ = equation.params["dimension_numbers"]
         if not (len(one.shape) == len(other.shape) == len(sums) == 1):
             return None
         type_ = self.graph.types[equation.outputs[0]].update(shape=one.shape)
         params = {"new_dtype": type_.dtype, "weak_type": False, "sharding": None}
-        converted = [self._bound(lax.convert_element_type_p, params, [x], [type_])[0] for x in (left, right)]
-        return [(self._bound(lax.mul_p, {}, converted, [type_])[0], 1.0)]
+        converted = [self._flat.bind(lax.convert_element_type_p, params, [x], [type_])[0] for x in (left, right)]
+        return [(self._flat.bind(lax.mul_p, {}, converted, [type_])[0], 1.0)]
 
     def _limited(self, x: Node, part: Part, name: str) -> list[Summand] | None:
         """The conditions and the summands of x, if x is a value where conditions hold and minus infinity elsewhere.
@@ -247,12 +192,12 @@ class Factors:
         if equation is None or equation.primitive.name != "select_n" or len(equation.inputs) != 3:
             return None
         condition, otherwise, value = equation.inputs
-        constant = self._value(otherwise).constant
+        constant = self._flat.value(otherwise).constant
         if constant is None or not np.all(constant == -np.inf):
             return None
         before, conditions = dict(self.constants), len(self._constant_conditions)
         found = [*self._conditions(condition, name), *self._split(value, part, name)]
-        if all(self._width(each.scopes) < self._width(self._value(x).array) for each in found):
+        if all(self._flat.width(each.scopes) < self._flat.width(self._flat.value(x).array) for each in found):
             return found
         self.constants.update(before)
         del self._constant_conditions[conditions:]
@@ -271,7 +216,7 @@ class Factors:
             if equation is not None and (name in _SAME_ELEMENTS or name in ("and", "reduce_and", "broadcast_in_dim")):
                 waiting += equation.inputs
             else:
-                yield Summand(x, "condition", statement, 1.0, self._value(x).array)
+                yield Summand(x, "condition", statement, 1.0, self._flat.value(x).array)
 
 
 def _size(shape: Sequence[int]) -> int:

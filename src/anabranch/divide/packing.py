@@ -168,13 +168,23 @@ class Lanes:
         return True
 
     def _one_array(self, nodes: Sequence[Any]) -> Any | None:
-        """The nodes as one array over lanes, if they are lanes of one array already."""
-        places = [self.packed.get(x) if isinstance(x, Node) else None for x in nodes]
-        if places[0] is None or any(place is None or place[0] is not places[0][0] for place in places):
+        """The nodes as one array over lanes, if they are lanes of few arrays already: one by one they were as many
+        operations as nodes."""
+        starts: dict[int, int] = {}
+        arrays: list[Any] = []
+        lanes = np.zeros(len(nodes), int)
+        for i, x in enumerate(nodes):
+            if not isinstance(x, Node) or x not in self.packed:
+                return None
+            array, lane = self.packed[x]
+            if id(array) not in starts:
+                starts[id(array)] = sum(map(len, arrays))
+                arrays.append(array)
+            lanes[i] = starts[id(array)] + lane
+        if len(arrays) * _MIN_LANES > max(len(nodes), _MIN_LANES) or len({(a.shape[1:], a.dtype) for a in arrays}) > 1:
             return None
-        array = places[0][0]
-        lanes = np.array([place[1] for place in places if place is not None])
-        return array if np.array_equal(lanes, np.arange(len(array))) else array[lanes]
+        joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
+        return joined if np.array_equal(lanes, np.arange(len(joined))) else joined[lanes]
 
 
 def _listed(step: Equation, outputs: Any) -> Sequence[Any]:

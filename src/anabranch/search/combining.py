@@ -71,6 +71,7 @@ class Combining:
             prior_mass_found=state.division.prior_mass_found,
             prior_mass_truncated=state.division.prior_mass_truncated,
             log_possible_not_found=float(np.log(not_found) + best) if is_cut else None,
+            elimination=state.settings.elimination,
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
             history=state.history,
@@ -153,7 +154,7 @@ def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[
         possible, doubt = record.log_possible, _doubt(record.estimate)
     if record.gave_up and record.log_evidence == -np.inf:
         estimate = None
-    return Solution(record.path, estimate, record.visits, record.first_visit, possible, doubt)
+    return Solution(record.path, estimate, record.visits, record.first_visit, possible, doubt, record.target.terms)
 
 
 def _doubt(estimate: Estimate) -> str:

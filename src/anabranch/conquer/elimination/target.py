@@ -59,8 +59,7 @@ class Eliminated(Target):
         return self.target.known[:, self.columns]
 
     @property
-    def configurations(self) -> int:
-        """Evaluations of the program's graph for one point."""
+    def terms(self) -> int:
         return sum(each.configurations for each in self.tables)
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
@@ -70,7 +69,7 @@ class Eliminated(Target):
     def evaluate(self, points: np.ndarray) -> Evaluation:
         rows = self._joined(points)
         steps = sum(len(each.plan.batches) for each in self.tables)
-        on_host = self._on_host + max(len(points) * self.configurations, self.settings.call_cost, steps)
+        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost, steps)
         with self._timed(len(points)):
             if on_host <= self.settings.compile_above or not self.dim:
                 self._on_host = on_host
