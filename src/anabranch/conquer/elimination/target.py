@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,41 +22,29 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import logsumexp
 
-from anabranch.conquer.elimination.order import Order, elimination_order
-from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_numpy, marginals
+from anabranch.conquer.elimination.blocks import (
+    NUMBERS_AT_ONCE,
+    Block,
+    Elimination,
+    batches,
+    find_block,
+    find_cover,
+    tempered,
+)
+from anabranch.conquer.elimination.sums import log_sum_by_jax, log_sum_by_numpy, marginals
 from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.target import Target, TargetSettings
-from anabranch.divide import Density, Evaluation, Factors, Jitted, PriorDraws, finite_values, in_blocks
-from anabranch.limits import checkpoint
-from anabranch.settings import check, whole
+from anabranch.divide import Evaluation, Jitted, PriorDraws, finite_values, in_blocks
 
 __all__ = ["Eliminated", "Elimination", "eliminate"]
 
 logger = logging.getLogger(__name__)
 
-_NUMBERS_AT_ONCE = 2**23
-"""Numbers that NumPy evaluates at once: 64 MiB."""
 _MAX_BLOCK = 64
 """Points of one call of compiled code, at most."""
 
-
-@dataclass(frozen=True)
-class Elimination:
-    """How discrete coordinates are summed out.
-
-    Args:
-        max_numbers: numbers in the tables of one point, at most; coordinates with which there were more are kept. The
-            default takes 256 MiB.
-        max_factor: numbers in one factor from which a coordinate is summed out, at most; more take longer.
-        max_enumerated: values of a path without other coordinates up to which they are evaluated one by one instead.
-    """
-
-    max_numbers: int = 2**25
-    max_factor: int = 2**20
-    max_enumerated: int = 10_000
-
-    def __post_init__(self) -> None:
-        check(self, max_numbers=whole(1), max_factor=whole(1), max_enumerated=whole())
+Rungs = tuple[float, float]
+"""Two inverse temperatures, the lower one first."""
 
 
 def eliminate(target: Target, settings: Elimination) -> Target:
@@ -69,41 +57,48 @@ def eliminate(target: Target, settings: Elimination) -> Target:
     found = {column: values for column, values in enumerate(finite_values(target.path)) if values is not None}
     if len(found) == target.dim and math.prod(map(len, found.values())) <= settings.max_enumerated:
         return target  # its values can be evaluated one by one, which gives the probability of each
-    max_factor = settings.max_factor
-    while found and max_factor > 1:
-        factors = [Factors(recording.once(Density), np.array(list(found))) for recording in target.path.recordings]
-        orders = [_order(each, found, max_factor) for each in factors]
-        kept = {column for order in orders for column in order.kept}
-        if not kept:
-            tables = [Tables(each, found, order) for each, order in zip(factors, orders, strict=True)]
-            if all(each.numbers <= settings.max_numbers for each in tables):
-                return Eliminated(target, tables, found)
-            max_factor //= 8
-            continue
+    block = find_block(target.path, found, settings)
+    kept = len(found) if block is None else len(found) - len(block.values)
+    if kept:
         logger.info(
             "%d of %d discrete variables of the path (%s) are not summed out: the tables would be too large",
-            len(kept), len(found), target.path.description,
+            kept, len(found), target.path.description,
         )  # fmt: skip
-        found = {column: values for column, values in found.items() if column not in kept}
-    if max_factor <= 1:
-        logger.info("no discrete variable of the path (%s) is summed out: too many numbers", target.path.description)
-    return target
-
-
-def _order(factors: Factors, values: Mapping[int, range], max_factor: int) -> Order:
-    sizes = {column: len(each) for column, each in values.items()}
-    numbers = {number for summand in factors.summands for number in np.unique(summand.scopes).tolist()}
-    return elimination_order([factors.scopes.members[number] for number in numbers], sizes, max_factor)
+    if block is None:
+        return target
+    return Eliminated(target, block, find_cover(target.path, found, settings, block.values.keys()), kept)
 
 
 class Eliminated(Target):
-    """The density of a path with some discrete coordinates summed out; made by `eliminate`."""
+    """The density of a path with some discrete coordinates summed out; made by `eliminate`.
 
-    def __init__(self, target: Target, tables: list[Tables], values: Mapping[int, range]) -> None:
-        super().__init__(target.path, np.setdiff1d(target.columns, list(values)), target.account)
-        self.target, self.tables, self.values = target, tables, values
+    Args:
+        target: the density before.
+        block: what is summed out.
+        others: blocks with which those coordinates are redrawn that have finitely many values and are not summed out.
+        kept: the number of those coordinates.
+    """
+
+    def __init__(self, target: Target, block: Block, others: Sequence[Block] = (), kept: int = 0) -> None:
+        super().__init__(target.path, np.setdiff1d(target.columns, list(block.values)), target.account)
+        self.target, self.block, self.others, self.kept = target, block, others, kept
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
         self._on_host = 0
+
+    @property
+    def tables(self) -> list[Tables]:
+        """The tables of each decision sequence."""
+        return self.block.tables
+
+    @property
+    def values(self) -> Mapping[int, range]:
+        """The values of each coordinate summed out."""
+        return self.block.values
+
+    @cached_property
+    def redrawn(self) -> np.ndarray:
+        """Which coordinates are in blocks that are redrawn."""
+        return np.isin(self.columns, [column for block in self.others for column in block.values])
 
     @property
     def has_gradient(self) -> bool:
@@ -123,13 +118,32 @@ class Eliminated(Target):
         return replace(draws, points=draws.points[:, self.columns])
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
+        return self._noted(self._evaluated(points, (0.0, 1.0)))
+
+    def between(self, points: np.ndarray, rungs: Rungs) -> Evaluation:
+        """Log s and log r, as prior and likelihood, by which log Σ_z prior · likelihood^β = log s + β log r at two β.
+
+        In between it is a chord of a convex function.
+        """
+        if rungs == (0.0, 1.0):
+            return self.evaluate(points)
+        evaluation = self.path.counted(self._evaluated(points, rungs))
+        self.charge(len(points))
+        return evaluation
+
+    def redraw(self, points: np.ndarray, beta: float, rng: Generator) -> np.ndarray:
+        """The points after blocked Gibbs moves, which leave Σ_z prior · likelihood^β unchanged.
+
+        The coordinates summed out are drawn given the others, then each block given all others; then they are dropped.
+        A pass through the tables of a block is one evaluation.
+        """
         rows = self._joined(points)
-        on_host = self._on_host + max(len(points) * self.configurations, self.settings.call_cost)
-        with self._timed(len(points)):
-            if on_host <= self.settings.compile_above or not self.dim:
-                self._on_host = on_host
-                return self._noted(self._by_numpy(rows))
-            return self._noted(Evaluation(*in_blocks(self._function, self._block, rows)))
+        blocks = [self.block, *(self.others[i] for i in rng.permutation(len(self.others)))]
+        for block in blocks:
+            with self._timed(len(points)):
+                block.redraw(rows, beta, rng)
+            self.charge(len(points))
+        return rows[:, self.columns]
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
@@ -162,22 +176,12 @@ class Eliminated(Target):
         if len(points) and (points == points[0]).all():
             logs = [each.by_numpy(rows[:1]) for each in self.tables]
             values = sum(len(values) for values in self.values.values())
-            for block in _blocks(len(points), values):
-                self._draw_into(rows[block], logs, rng)
+            for block in batches(len(points), values):
+                self.block.draw_into(rows[block], logs, rng)
         else:
             for block in self._blocks(len(points)):
-                self._draw_into(rows[block], [each.by_numpy(rows[block]) for each in self.tables], rng)
+                self.block.draw_into(rows[block], [each.by_numpy(rows[block]) for each in self.tables], rng)
         return self.target.executions(rows, rng)
-
-    def _draw_into(self, rows: np.ndarray, logs: Sequence[Logs], rng: Generator) -> None:
-        """Draw the values of the coordinates summed out of some points, given their tables."""
-        n = len(rows)
-        totals = np.stack([np.broadcast_to(_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
-        chosen = _choose(totals, rng)
-        for number, (tables, log) in enumerate(zip(self.tables, logs, strict=True)):
-            own = np.flatnonzero(chosen == number)
-            for column, values in draw(tables.plan, log.density, n, rng).items():
-                rows[own, column] = self.values[column][0] + values[own]
 
     def conditionals(self, points: np.ndarray, columns: Sequence[int]) -> list[np.ndarray]:
         """For each of some columns summed out the probabilities of its values, given the points: (points, values)."""
@@ -186,7 +190,7 @@ class Eliminated(Target):
         for block in self._blocks(len(points)):
             logs = [each.by_numpy(rows[block]) for each in self.tables]
             n = len(rows[block])
-            totals = np.stack([np.broadcast_to(_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
+            totals = self.block.totals(logs, n)
             shares = np.exp(totals - logsumexp(totals, axis=0))
             of_each = [marginals(t.plan, log.density, n) for t, log in zip(self.tables, logs, strict=True)]
             parts = zip(shares, of_each, strict=True)
@@ -208,40 +212,57 @@ class Eliminated(Target):
         return out
 
     def _blocks(self, n: int) -> Iterator[slice]:
-        return _blocks(n, sum(each.numbers for each in self.tables))
+        return batches(n, self.block.numbers)
 
-    def _by_numpy(self, rows: np.ndarray) -> Evaluation:
+    def _evaluated(self, points: np.ndarray, rungs: Rungs) -> Evaluation:
+        rows = self._joined(points)
+        on_host = self._on_host + max(len(points) * self.configurations, self.settings.call_cost)
+        with self._timed(len(points)):
+            if on_host <= self.settings.compile_above or not self.dim:
+                self._on_host = on_host
+                return self._by_numpy(rows, rungs)
+            if rungs == (0.0, 1.0):
+                return Evaluation(*in_blocks(self._function, self._block, rows))
+            return Evaluation(*in_blocks(self._between, self._block, rows, np.array(rungs)))
+
+    def _by_numpy(self, rows: np.ndarray, rungs: Rungs) -> Evaluation:
         parts: list[tuple[np.ndarray, ...]] = []
         for block in self._blocks(len(rows)):
             found = []
             for tables in self.tables:
                 logs = tables.by_numpy(rows[block])
-                prior = 0.0 if tables.prior_is_normalised else log_sum_by_numpy(tables.plan, logs.prior)
-                found.append((logs.free_prior + prior, _total(tables, logs), logs.free_jacobian, logs.holds))
+                low, high = (_log_sum(tables, logs, beta, np) for beta in rungs)
+                found.append((low, high, logs.free_jacobian, logs.holds))
             n = len(rows[block])
             parts.append(tuple(np.broadcast_to(each, (n,)) for each in _joint(found, np)))
         with np.errstate(invalid="ignore"):
-            return Evaluation(*_parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np))
+            return Evaluation(*_parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np, rungs))
 
-    def _traced(self, row: jax.Array) -> tuple[Any, ...]:
-        """log Σ prior, log Σ γ, log Jacobian and guard at one point, by JAX."""
+    def _traced(self, row: jax.Array, rungs: Any = (0.0, 1.0)) -> tuple[Any, ...]:
+        """log Σ prior · likelihood^β at two β, log Jacobian and guard at one point, by JAX."""
         found = []
         for tables in self.tables:
             logs = tables.by_jax(row)
-            prior = 0.0 if tables.prior_is_normalised else log_sum_by_jax(tables.plan, logs.prior)
-            density = logs.free_prior + logs.free_likelihood + log_sum_by_jax(tables.plan, logs.density)
-            found.append((logs.free_prior + prior, density, logs.free_jacobian, logs.holds))
+            low, high = (_log_sum(tables, logs, beta, jnp) for beta in rungs)
+            found.append((low, high, logs.free_jacobian, logs.holds))
         return _joint(found, jnp)
 
     @property
     def _block(self) -> int:
         """Points of one call of compiled code."""
-        fitting = _NUMBERS_AT_ONCE // max(sum(each.numbers for each in self.tables), 1)
+        fitting = NUMBERS_AT_ONCE // max(self.block.numbers, 1)
         return int(np.clip(1 << max(fitting, 1).bit_length() >> 1, 1, _MAX_BLOCK))
 
     @cached_property
     def _function(self) -> Jitted:
         return Jitted(jax.vmap(lambda row: _parts(self._traced(row), jnp)))
+
+    @cached_property
+    def _between(self) -> Jitted:
+        def at(row: jax.Array, rungs: jax.Array) -> tuple[Any, ...]:
+            return _parts(self._traced(row, rungs), jnp, rungs)
+
+        return Jitted(jax.vmap(at, in_axes=(0, None)))
 
     @cached_property
     def _gradient(self) -> Jitted:
@@ -257,18 +278,13 @@ class Eliminated(Target):
         return Jitted(jax.vmap(at, in_axes=(0, None)))
 
 
-def _blocks(n: int, numbers: int) -> Iterator[slice]:
-    """Blocks of n points, each of which has so many numbers."""
-    at_once = max(_NUMBERS_AT_ONCE // max(numbers, 1), 1)
-    for start in range(0, n, at_once):
-        checkpoint()
-        yield slice(start, min(start + at_once, n))
-
-
-def _total(tables: Tables, logs: Logs) -> np.ndarray:
-    """log Σ_z γ of one decision sequence; minus infinity where its conditions fail."""
-    total = logs.free_prior + logs.free_likelihood + log_sum_by_numpy(tables.plan, logs.density)
-    return np.where(logs.holds, total, -np.inf)
+def _log_sum(tables: Tables, logs: Logs, beta: Any, numpy: Any) -> Any:
+    """log Σ_z prior · likelihood^β of one decision sequence."""
+    log_sum = log_sum_by_numpy if numpy is np else log_sum_by_jax
+    if isinstance(beta, float) and beta == 0:
+        return logs.free_prior + (0.0 if tables.prior_is_normalised else log_sum(tables.plan, logs.prior))
+    logs = logs if isinstance(beta, float) and beta == 1 else tempered(logs, beta, numpy)
+    return logs.free_prior + logs.free_likelihood + log_sum(tables.plan, logs.density)
 
 
 def _joint(found: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
@@ -285,18 +301,12 @@ def _joint(found: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     return prior, density, jacobian, hold
 
 
-def _parts(sums: tuple[Any, ...], numpy: Any) -> tuple[Any, ...]:
-    """Log prior, log likelihood, log Jacobian and guard, from log Σ prior, log Σ γ and the last two."""
-    prior, density, jacobian, holds = sums
-    some = prior > -np.inf
-    likelihood = numpy.where(some, density - numpy.where(some, prior, 0.0), -np.inf)
-    return prior, likelihood, jacobian, holds
+def _parts(sums: tuple[Any, ...], numpy: Any, rungs: Any = (0.0, 1.0)) -> tuple[Any, ...]:
+    """Log prior, log likelihood, log Jacobian and guard, from log Σ prior, log Σ γ and the last two.
 
-
-def _choose(logs: np.ndarray, rng: Generator) -> np.ndarray:
-    """For each column the number of a row, with probabilities proportional to the exponentials."""
-    if len(logs) == 1:
-        return np.zeros(logs.shape[1], int)
-    top = logs.max(axis=0)
-    weights = np.cumsum(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), axis=0)
-    return np.minimum((rng.uniform(size=logs.shape[1]) * weights[-1] >= weights).sum(axis=0), len(logs) - 1)
+    From the sums at other rungs than 0 and 1: what would be the same on the chord.
+    """
+    low, high, jacobian, holds = sums
+    some = low > -np.inf
+    likelihood = numpy.where(some, (high - numpy.where(some, low, 0.0)) / (rungs[1] - rungs[0]), -np.inf)
+    return low - numpy.where(some & (rungs[0] > 0), rungs[0] * likelihood, 0.0), likelihood, jacobian, holds
