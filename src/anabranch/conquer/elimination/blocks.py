@@ -82,7 +82,7 @@ class Block:
     def draw_into(self, rows: np.ndarray, logs: Sequence[Logs], rng: Generator) -> None:
         """The same, from the tables at these rows, or at one of them, where all have the same."""
         n = len(rows)
-        chosen = _choose(self.totals(logs, n), rng)
+        chosen = _choose(self.totals(logs, n), rng) if len(self.tables) > 1 else np.zeros(n, int)
         for number, (tables, log) in enumerate(zip(self.tables, logs, strict=True)):
             own = np.flatnonzero(chosen == number)
             for column, values in draw(tables.plan, log.density, n, rng).items():
@@ -158,8 +158,6 @@ def _total(tables: Tables, logs: Logs) -> np.ndarray:
 
 def _choose(logs: np.ndarray, rng: Generator) -> np.ndarray:
     """For each column the number of a row, with probabilities proportional to the exponentials."""
-    if len(logs) == 1:
-        return np.zeros(logs.shape[1], int)
     top = logs.max(axis=0)
     weights = np.cumsum(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), axis=0)
     return np.minimum((rng.uniform(size=logs.shape[1]) * weights[-1] >= weights).sum(axis=0), len(logs) - 1)
