@@ -122,7 +122,7 @@ class Visiting:
                 if inner is None:
                     inner = strategy.start(target, rng)
                 inner = strategy.advance(target, inner, rng, evaluations)
-                estimate = strategy.estimate(target, inner)
+                estimate = replace(strategy.estimate(target, inner), notes=target.notes)
                 if state.limits.is_over and not estimate.is_informative:
                     return Outcome(target, inner, record.estimate, is_visit=False)
                 return Outcome(target, inner, self._better(state, record, target, estimate))

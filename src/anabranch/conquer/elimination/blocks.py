@@ -3,7 +3,7 @@
     z_B ~ prior(x, z) likelihood(x, z)^β   given x and the other z
 
 is drawn by elimination (`sums.draw`). Where not all variables fit into one block, several cover them, each of which has
-the tables of its own variables given all others. Drawing one block after the other leaves prior · likelihood^β unchanged
+the tables of its own variables given all others. Drawing one block after the other leaves prior · likelihood^β as it is
 (blocked Gibbs sampling; on lattices, Hamze and de Freitas, 2004).
 """
 
@@ -96,7 +96,7 @@ class Block:
 def find_block(
     path: Path, values: Mapping[int, range], settings: Elimination, wanted: Container[int] = ()
 ) -> Block | None:
-    """As many of some variables as can be summed out together; those wanted are left out last. None: no variable can."""
+    """As many variables as can be summed out together; those wanted are left out last. None: no variable can be."""
     found, max_factor = dict(values), settings.max_factor
     while found and max_factor > 1:
         factors = [Factors(recording.once(Density), np.array(list(found))) for recording in path.recordings]

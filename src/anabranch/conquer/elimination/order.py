@@ -57,6 +57,11 @@ def elimination_order(
     def cost(variable: int) -> int:
         return sizes[variable] * math.prod(sizes[other] for other in adjacent[variable])
 
+    def to_be_kept(variable: int) -> tuple[bool, bool, int, int]:
+        """The one with the largest is kept first: it is too large alone, it is not wanted, it has many neighbours."""
+        number = len(adjacent[variable])
+        return sizes[variable] > max_numbers, number > 0 and variable not in wanted, number, -variable
+
     waiting = [(cost(variable), variable) for variable in adjacent]
     heapq.heapify(waiting)
     order: list[int] = []
@@ -68,7 +73,7 @@ def elimination_order(
             continue  # it has other neighbours by now, and is in the heap once more
         if least > max_numbers:
             heapq.heappush(waiting, (least, variable))
-            variable = max(adjacent, key=lambda v: (bool(adjacent[v]) and v not in wanted, len(adjacent[v]), -v))
+            variable = max(adjacent, key=to_be_kept)
             kept.append(variable)
             others = adjacent.pop(variable)
             for other in others:

@@ -58,15 +58,14 @@ def eliminate(target: Target, settings: Elimination) -> Target:
     if len(found) == target.dim and math.prod(map(len, found.values())) <= settings.max_enumerated:
         return target  # its values can be evaluated one by one, which gives the probability of each
     block = find_block(target.path, found, settings)
-    kept = len(found) if block is None else len(found) - len(block.values)
+    if block is not None:
+        target = Eliminated(target, block, find_cover(target.path, found, settings, block.values.keys()))
+    kept = len(found) - (0 if block is None else len(block.values))
     if kept:
-        logger.info(
-            "%d of %d discrete variables of the path (%s) are not summed out: the tables would be too large",
-            kept, len(found), target.path.description,
-        )  # fmt: skip
-    if block is None:
-        return target
-    return Eliminated(target, block, find_cover(target.path, found, settings, block.values.keys()), kept)
+        note = f"{kept} of {len(found)} discrete variables were sampled, not summed out: the tables would be too large"
+        logger.info("path (%s): %s", target.path.description, note)
+        target.notes = (f"{note}.",)
+    return target
 
 
 class Eliminated(Target):
@@ -76,12 +75,11 @@ class Eliminated(Target):
         target: the density before.
         block: what is summed out.
         others: blocks with which those coordinates are redrawn that have finitely many values and are not summed out.
-        kept: the number of those coordinates.
     """
 
-    def __init__(self, target: Target, block: Block, others: Sequence[Block] = (), kept: int = 0) -> None:
+    def __init__(self, target: Target, block: Block, others: Sequence[Block] = ()) -> None:
         super().__init__(target.path, np.setdiff1d(target.columns, list(block.values)), target.account)
-        self.target, self.block, self.others, self.kept = target, block, others, kept
+        self.target, self.block, self.others = target, block, others
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
         self._on_host = 0
 
