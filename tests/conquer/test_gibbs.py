@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 import anabranch as ab
 from anabranch.conquer import SMC, Elimination, PathTarget, solve
 from anabranch.conquer.elimination import Eliminated, eliminate
+from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
 from anabranch.conquer.smc_tempering import Tempering
 from anabranch.conquer.target import TargetSettings
 from anabranch.limits import LimitReached
@@ -117,28 +118,22 @@ def with_kept() -> list[Eliminated]:
     return [target for target in targets if target.others]
 
 
-def test_chords_of_the_tempered_sum():
+def test_the_tempered_sum_is_that_over_all_values():
     targets = with_kept()
     assert len(targets) >= 2
-    assert any(len(target.tables) > 1 for target in targets) or len(targets) > 2
     for target in targets:
         points = target.prior(6, np.random.default_rng(0)).points
-        for rungs in ((0.0, 0.2), (0.2, 0.7), (0.7, 1.0)):
-            found = Tempering(target).between(*rungs).at(points)
-            for beta in rungs:
-                np.testing.assert_allclose(found.log_density(beta), brute(target, points, beta), atol=1e-9, rtol=1e-9)
+        for beta in (0.0, 0.2, 1.0):
+            evaluation, found = target.tempered(points, beta)
+            np.testing.assert_allclose(found, brute(target, points, beta), atol=1e-9, rtol=1e-9)
+            np.testing.assert_allclose(evaluation.log_density, brute(target, points, 1.0), atol=1e-9, rtol=1e-9)
 
 
 def test_what_is_compiled_is_the_same():
-    weights = symmetric(6, 0.5)
-    target = kept_target(machine, weights, 1.0, settings=Elimination(max_factor=2**3), host=0)
+    target = kept_target(machine, symmetric(6, 0.5), 1.0, settings=Elimination(max_factor=2**3), host=0)
     points = target.prior(5, np.random.default_rng(0)).points
-    for rungs in ((0.0, 0.2), (0.2, 0.7)):
-        found = target.between(points, rungs)
-        assert found.inside.all()
-        for beta in rungs:
-            logs = found.log_prior + beta * found.log_likelihood
-            np.testing.assert_allclose(logs, brute(target, points, beta), atol=1e-9)
+    for beta in (0.0, 0.7):
+        np.testing.assert_allclose(target.tempered(points, beta)[1], brute(target, points, beta), atol=1e-9)
     assert target.evaluations == 10
 
 
@@ -151,38 +146,51 @@ def test_a_likelihood_of_zero_counts_at_the_start_alone():
     target = kept_target(program, settings=Elimination(max_factor=2**2, max_enumerated=0))
     points = np.array(list(itertools.product((0.0, 1.0), repeat=target.dim)))
     for beta in (0.0, 0.5, 1.0):
-        found = Tempering(target).between(*((beta, 1.0) if beta else (0.0, 0.5))).at(points)
-        np.testing.assert_allclose(found.log_density(beta), brute(target, points, beta), atol=1e-12)
+        np.testing.assert_allclose(target.tempered(points, beta)[1], brute(target, points, beta), atol=1e-12)
 
 
 # Moves ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-def test_moves_leave_the_tempered_sum_unchanged(beta):
-    target = kept_target(machine, symmetric(6, 0.7), settings=Elimination(max_factor=2**2, max_enumerated=0))
+def test_redrawn_blocks_are_reversible_for_the_tempered_sum(beta):
+    target = kept_target(machine, symmetric(5, 0.7), settings=Elimination(max_factor=2**2, max_enumerated=0))
     values = np.array(list(itertools.product((0.0, 1.0), repeat=target.dim)))
     logs = brute(target, values, beta)
     exact = np.exp(logs - logsumexp(logs))
-    n, rng = 10_000, np.random.default_rng(1)
-    moved = target.redraw(values[rng.choice(len(values), n, p=exact)], beta, rng)
+    n, rng = 20_000, np.random.default_rng(1)
+    before = rng.choice(len(values), n, p=exact)
+    moved, found = target.redraw(values[before], beta, rng)
+    np.testing.assert_allclose(found, logs[before], atol=1e-10)
     assert target.evaluations == n * (1 + len(target.others))
-    counts = np.bincount((moved @ 2 ** np.arange(target.dim)[::-1]).astype(int), minlength=len(values))
-    z = (counts - n * exact) / np.sqrt(n * exact * (1 - exact))
-    assert np.abs(z[n * exact > 20]).max() < 4.5
-    # From anywhere they come to it.
-    moved = np.repeat(values[:1], 1_000, axis=0)
-    for _ in range(30):
-        moved = target.redraw(moved, beta, rng)
-    means = exact @ values
-    assert (np.abs(moved.mean(axis=0) - means) < 4.5 * np.sqrt(means * (1 - means) / 1_000)).all()
+    after = (moved @ 2 ** np.arange(target.dim)[::-1]).astype(int)
+    counts = np.bincount(after, minlength=len(values))
+    assert (np.abs(counts - n * exact) < 4.5 * np.sqrt(n * exact)).all()
+    flow = np.zeros((len(values), len(values)))
+    np.add.at(flow, (before, after), 1)
+    assert (np.abs(flow - flow.T) <= 4.5 * np.sqrt(flow + flow.T)).all()
+    assert (before != after).mean() > 0.2
+
+
+@pytest.mark.parametrize("beta", [0.4, 1.0])
+def test_moves_come_to_the_tempered_density(beta):
+    target = kept_target(machine, symmetric(6, 0.7), settings=Elimination(max_factor=2**2, max_enumerated=0))
+    values = np.array(list(itertools.product((0.0, 1.0), repeat=target.dim)))
+    tempering, n = Tempering(target), 1_000
+    logs = tempering.at(values).log_density(beta)
+    means = np.exp(logs - logsumexp(logs)) @ values
+    start = tempering.at(np.repeat(values[:1], n, axis=0))
+    shape = Shape.of(start.points, np.arange(n), np.arange(n) % 2, target.discrete)
+    states, _, _ = Mutation(tempering, beta, shape).run(start, Tuning(gradient=False), 30, np.random.default_rng(0))
+    moved = states.points[-n:]
+    assert (np.abs(moved.mean(axis=0) - means) < 4.5 * np.sqrt(means * (1 - means) / n)).all()
 
 
 def test_moves_choose_between_decision_sequences():
     targets = [target for target in with_kept() if len(target.tables) > 1]
     for target in targets:
         start = target.prior(3_000, np.random.default_rng(0)).points
-        moved = target.redraw(start, 0.0, np.random.default_rng(1))  # draws of the prior stay such
+        moved, _ = target.redraw(start, 0.0, np.random.default_rng(1))  # draws of the prior stay such
         error = np.hypot(*(each.std(axis=0) for each in (start, moved))) / np.sqrt(len(start))
         assert (np.abs(moved.mean(axis=0) - start.mean(axis=0)) < 4.5 * error + 1e-9).all()
 
@@ -217,11 +225,11 @@ def test_a_lattice_against_its_exact_sum():
 
 
 def test_a_machine_with_a_real_coordinate():
-    weights = symmetric(9, 0.2)
-    grid = np.linspace(-9, 9, 601) * 0.3
-    logs = [log_sum_of_machine(weights, x) - 0.5 * (x / 0.3) ** 2 for x in grid]
-    exact = logsumexp(logs) + np.log((grid[1] - grid[0]) / 0.3) - 0.5 * np.log(2 * np.pi)
-    posterior = ab.infer(machine, weights, 0.3, seed=0, engine=ab.DCC(elimination=WIDE), budget=15_000)
+    weights = symmetric(9, 0.2) - 0.3 * np.eye(9)
+    grid = np.linspace(-9, 9, 601) * 0.1
+    logs = [log_sum_of_machine(weights, x) - 0.5 * (x / 0.1) ** 2 for x in grid]
+    exact = logsumexp(logs) + np.log((grid[1] - grid[0]) / 0.1) - 0.5 * np.log(2 * np.pi)
+    posterior = ab.infer(machine, weights, 0.1, seed=0, engine=ab.DCC(elimination=WIDE), budget=15_000)
     assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.8
 
 

@@ -151,8 +151,6 @@ class SMC:
         assert state.tuning is not None
         state = replace(state, tuning=Tuning(state.tuning.gradient))  # that of the posterior does not suit the prior
         before, tempering = target.evaluations, Tempering(target, state.proposal)
-        following = (state.ladder or (1.0,))[0] if tempering.blocked is not None else None
-        tempering = tempering if following is None else tempering.between(0.0, following)
         draws = n if target.path.interpreted else min(self.draws * n, max(left // 8, 8 * n))
         start = tempering.draw(int(min(draws, max(target.left // 2, n))), rng)
         if not len(start.points):
@@ -162,9 +160,8 @@ class SMC:
         highest = start.points[np.argsort(-drawn.log_ratio, kind="stable")[:_HIGHEST]]
         influence, variance = np.zeros(len(start.points)), start.log_probability_sd**2
         sweep = SweepUnderWay(
-            n, drawn.take(founders), founders, influence, 0.0, start.log_probability, variance, highest,
-            following=following,
-        )  # fmt: skip
+            n, drawn.take(founders), founders, influence, 0.0, start.log_probability, variance, highest
+        )
         if len(start.points) < n:
             chosen = sweep.raised(0.0, rng)
             assert chosen is not None
@@ -176,31 +173,18 @@ class SMC:
         tempering, complete = Tempering(target, state.proposal), True
         while complete and (sweep := state.under_way) is not None:
             before, n = target.evaluations, sweep.chains
-            try:
-                raised = self._raised(tempering, sweep, state.ladder, rng)
-                if raised is None:
-                    empty = Sweep.empty(n, target.dim, len(sweep.influence))
-                    return replace(state, sweeps=(*state.sweeps, empty), under_way=None)
-                sweep, state, complete = self._moved(tempering, raised, state, rng)
-            except LimitReached:
-                return state
+            higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self._effective(sweep))
+            raised = sweep.raised(higher, rng)
+            if raised is None:
+                empty = Sweep.empty(n, target.dim, len(sweep.influence))
+                return replace(state, sweeps=(*state.sweeps, empty), under_way=None)
+            sweep, state, complete = self._moved(tempering, raised, state, rng)
             sweep = replace(sweep, spent=sweep.spent + target.evaluations - before)
             state = replace(state, under_way=sweep)
             if sweep.beta == 1:
                 sweeps, cost = (*state.sweeps, sweep.finished()), max(sweep.spent / n, 1.0)
                 state = replace(state, sweeps=sweeps, under_way=None, ladder=sweep.climbed, cost=cost)
         return state
-
-    def _raised(
-        self, tempering: Tempering, sweep: SweepUnderWay, ladder: tuple[float, ...], rng: Generator
-    ) -> Raised | None:
-        """The sweep at the next temperature; where log γ_β is not linear in β, with the densities there."""
-        while True:
-            higher = next_temperature(sweep.particles.log_ratio, sweep.beta, ladder, self._effective(sweep))
-            if sweep.following is None or higher == sweep.following:
-                return sweep.raised(higher, rng)
-            particles = tempering.between(sweep.beta, higher).at(sweep.particles.points)
-            sweep, ladder = replace(sweep, particles=particles, following=higher), (higher,)
 
     def _effective(self, sweep: SweepUnderWay) -> float:
         """The share of the particles that the next step leaves effective.
@@ -217,10 +201,6 @@ class SMC:
         """The sweep with the states of its chains, the state with its tuning, and whether all moves were made."""
         assert state.tuning is not None
         sweep = raised.sweep
-        if tempering.blocked is not None:
-            following = _following(sweep, state.ladder)
-            tempering = tempering.between(sweep.beta, following)
-            sweep = replace(sweep, particles=tempering.at(sweep.particles.points), following=following)
         shape = Shape.of(raised.reference, raised.founders, sweep.founders % 2, tempering.target.discrete)
         mutation = Mutation(tempering, sweep.beta, shape)
         states, tuning, complete = mutation.run(sweep.particles, state.tuning, self.steps, rng)
@@ -258,13 +238,6 @@ class SMCState:
     def particles(self) -> int:
         """Particles of all finished sweeps."""
         return sum(len(sweep.points) for sweep in self.sweeps)
-
-
-def _following(sweep: SweepUnderWay, ladder: tuple[float, ...]) -> float:
-    """The β that probably comes after that of a sweep: the next of the ladder, or a step as long as the last."""
-    last = sweep.beta - (sweep.climbed[-2] if len(sweep.climbed) > 1 else 0.0)
-    guess = min(sweep.beta + last, 1.0) if last > 0 else 1.0
-    return next((rung for rung in ladder if rung > sweep.beta), guess)
 
 
 def _remarks(state: SMCState) -> list[str]:

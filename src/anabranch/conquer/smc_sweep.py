@@ -87,7 +87,6 @@ class SweepUnderWay:
         start_variance: the variance of that of the start.
         highest: the draws from the start with the largest r.
         climbed: the inverse temperatures so far.
-        following: the next β, if log γ_β is known there and at β alone.
         spent: evaluations so far.
     """
 
@@ -100,7 +99,6 @@ class SweepUnderWay:
     start_variance: float
     highest: np.ndarray
     climbed: tuple[float, ...] = ()
-    following: float | None = None
     spent: int = 0
 
     def raised(self, beta: float, rng: Generator) -> Raised | None:

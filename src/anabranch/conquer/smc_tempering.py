@@ -3,19 +3,13 @@
     from the prior:      s = prior, r = likelihood
     from a proposal q:   s = q,     r = γ/q,  so that γ_β = q^(1−β) γ^β
 
-The first needs the prior probability of the path; the second serves where guards are rarely met. Where only some of the
-finite discrete variables could be summed out, and blocks of them are redrawn (`elimination.blocks`),
-
-    from the prior:      γ_β(x) = Σ_z prior(x, z) likelihood(x, z)^β,
-
-which those moves leave unchanged. Its logarithm is not linear in β: log s + β log r is the chord between two rungs, the
-β of the particles and the one that comes next, and equals log γ_β at both.
+The first needs the prior probability of the path; the second serves where guards are rarely met.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
@@ -102,22 +96,10 @@ class MixedProposal:
 
 @dataclass(frozen=True)
 class Tempering:
-    """The densities between a start, which is the prior or a proposal, and the target; two rungs, where log γ_β is not
-    linear in β."""
+    """The densities between a start, which is the prior or a proposal, and the target."""
 
     target: Target
     proposal: MixedProposal | None = None
-    rungs: tuple[float, float] = (0.0, 1.0)
-
-    @property
-    def blocked(self) -> Eliminated | None:
-        """The target, if blocks of its coordinates are redrawn; then log γ_β is not linear in β."""
-        has_blocks = self.proposal is None and isinstance(self.target, Eliminated) and len(self.target.others) > 0
-        return self.target if has_blocks else None  # type: ignore[return-value]
-
-    def between(self, beta: float, following: float) -> Tempering:
-        """The same with the densities at β and at the one that comes next; at the end, with those of the start."""
-        return replace(self, rungs=(beta, following) if beta < 1 else (0.0, 1.0))
 
     def draw(self, n: int, rng: Generator) -> PriorDraws:
         """At most n weighted draws from the start, and the log of its normaliser."""
@@ -127,17 +109,23 @@ class Tempering:
 
     def at(self, points: np.ndarray) -> Particles:
         """The densities at these points."""
-        if self.blocked is not None:
-            return self._particles(points, self.blocked.between(points, self.rungs))
         return self._particles(points, self.target.evaluate(points))
 
-    def redrawn(self, points: np.ndarray, beta: float, rng: Generator) -> Particles:
-        """The points after blocked Gibbs moves at β."""
+    @property
+    def blocked(self) -> Eliminated | None:
+        """The target, if blocks of its discrete coordinates can be redrawn."""
+        return self.target if isinstance(self.target, Eliminated) and self.target.others else None
+
+    def redrawn(self, points: np.ndarray, beta: float, rng: Generator) -> tuple[Particles, np.ndarray]:
+        """The points after blocked Gibbs moves, and the gain of the log density for which these are reversible."""
         assert self.blocked is not None
-        return self.at(self.blocked.redraw(points, beta, rng))
+        moved, before = self.blocked.redraw(points, beta, rng)
+        evaluation, after = self.blocked.tempered(moved, beta)
+        with np.errstate(invalid="ignore"):
+            return self._particles(moved, evaluation), after - before
 
     def differentiate(self, points: np.ndarray, beta: float) -> tuple[Particles, np.ndarray]:
-        """The same, and the gradient of log γ_β."""
+        """The densities at these points, and the gradient of log γ_β."""
         if self.proposal is None:
             evaluation, gradient = self.target.differentiate(points, beta)
         else:

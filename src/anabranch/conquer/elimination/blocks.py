@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import logsumexp
 
 from anabranch.conquer.elimination.order import Order, elimination_order
 from anabranch.conquer.elimination.sums import draw, log_sum_by_numpy
@@ -73,24 +74,30 @@ class Block:
         """Numbers in the tables of one point."""
         return sum(each.numbers for each in self.tables)
 
-    def redraw(self, rows: np.ndarray, beta: float, rng: Generator) -> None:
-        """Draw the variables of the block anew in rows of all coordinates, given the others."""
+    def redraw(self, rows: np.ndarray, beta: float, rng: Generator) -> np.ndarray:
+        """Draw the variables of the block anew in rows of all coordinates, given the others; log of the sum there."""
+        totals = np.empty(len(rows))
         for batch in batches(len(rows), self.numbers):
             logs = [tempered(each.by_numpy(rows[batch]), beta, np) for each in self.tables]
-            self.draw_into(rows[batch], logs, rng)
+            totals[batch] = self.draw_into(rows[batch], logs, rng)
+        return totals
 
-    def draw_into(self, rows: np.ndarray, logs: Sequence[Logs], rng: Generator) -> None:
+    def draw_into(self, rows: np.ndarray, logs: Sequence[Logs], rng: Generator) -> np.ndarray:
         """The same, from the tables at these rows, or at one of them, where all have the same."""
         n = len(rows)
-        chosen = _choose(self.totals(logs, n), rng) if len(self.tables) > 1 else np.zeros(n, int)
-        for number, (tables, log) in enumerate(zip(self.tables, logs, strict=True)):
+        drawn = [draw(tables.plan, log.density, n, rng) for tables, log in zip(self.tables, logs, strict=True)]
+        totals = _totals(logs, [log_sum for _, log_sum in drawn], n)
+        chosen = _choose(totals, rng)
+        for number, (found, _) in enumerate(drawn):
             own = np.flatnonzero(chosen == number)
-            for column, values in draw(tables.plan, log.density, n, rng).items():
+            for column, values in found.items():
                 rows[own, column] = self.values[column][0] + values[own]
+        return logsumexp(totals, axis=0)
 
     def totals(self, logs: Sequence[Logs], n: int) -> np.ndarray:
         """log Σ_z γ of each decision sequence at n points; minus infinity where its conditions fail."""
-        return np.stack([np.broadcast_to(_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
+        sums = [log_sum_by_numpy(tables.plan, log.density) for tables, log in zip(self.tables, logs, strict=True)]
+        return _totals(logs, sums, n)
 
 
 def find_block(
@@ -151,13 +158,17 @@ def batches(n: int, numbers: int) -> Iterator[slice]:
         yield slice(start, min(start + at_once, n))
 
 
-def _total(tables: Tables, logs: Logs) -> np.ndarray:
-    total = logs.free_prior + logs.free_likelihood + log_sum_by_numpy(tables.plan, logs.density)
-    return np.where(logs.holds, total, -np.inf)
+def _totals(logs: Sequence[Logs], sums: Sequence[np.ndarray], n: int) -> np.ndarray:
+    """What `Block.totals` gives, from the sums over the tables."""
+    totals = [log.free_prior + log.free_likelihood + each for log, each in zip(logs, sums, strict=True)]
+    held = [np.where(log.holds, each, -np.inf) for log, each in zip(logs, totals, strict=True)]
+    return np.stack([np.broadcast_to(each, n) for each in held])
 
 
 def _choose(logs: np.ndarray, rng: Generator) -> np.ndarray:
     """For each column the number of a row, with probabilities proportional to the exponentials."""
+    if len(logs) == 1:
+        return np.zeros(logs.shape[1], int)
     top = logs.max(axis=0)
     weights = np.cumsum(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), axis=0)
     return np.minimum((rng.uniform(size=logs.shape[1]) * weights[-1] >= weights).sum(axis=0), len(logs) - 1)

@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import jax
@@ -42,9 +42,6 @@ logger = logging.getLogger(__name__)
 
 _MAX_BLOCK = 64
 """Points of one call of compiled code, at most."""
-
-Rungs = tuple[float, float]
-"""Two inverse temperatures, the lower one first."""
 
 
 def eliminate(target: Target, settings: Elimination) -> Target:
@@ -116,32 +113,29 @@ class Eliminated(Target):
         return replace(draws, points=draws.points[:, self.columns])
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return self._noted(self._evaluated(points, (0.0, 1.0)))
+        return self._noted(Evaluation(*self._evaluated(points)))
 
-    def between(self, points: np.ndarray, rungs: Rungs) -> Evaluation:
-        """Log s and log r, as prior and likelihood, by which log Σ_z prior · likelihood^β = log s + β log r at two β.
+    def tempered(self, points: np.ndarray, beta: float) -> tuple[Evaluation, np.ndarray]:
+        """The evaluation, and log Σ_z prior · likelihood^β, by one pass through the tables."""
+        *parts, total = self._evaluated(points, beta)
+        evaluation = self._noted(Evaluation(*parts))
+        return evaluation, np.where(evaluation.inside, total, -np.inf)
 
-        In between it is a chord of a convex function.
-        """
-        if rungs == (0.0, 1.0):
-            return self.evaluate(points)
-        evaluation = self.path.counted(self._evaluated(points, rungs))
-        self.charge(len(points))
-        return evaluation
+    def redraw(self, points: np.ndarray, beta: float, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The points after blocked Gibbs moves, which are reversible with respect to Σ_z prior · likelihood^β; and the
+        log of that at the points before.
 
-    def redraw(self, points: np.ndarray, beta: float, rng: Generator) -> np.ndarray:
-        """The points after blocked Gibbs moves, which leave Σ_z prior · likelihood^β unchanged.
-
-        The coordinates summed out are drawn given the others, then each block given all others; then they are dropped.
-        A pass through the tables of a block is one evaluation.
+        The coordinates summed out are drawn given the others, then each block given all others, in a random order; then
+        they are dropped. A pass through the tables of a block is one evaluation.
         """
         rows = self._joined(points)
         blocks = [self.block, *(self.others[i] for i in rng.permutation(len(self.others)))]
+        totals = []
         for block in blocks:
             with self._timed(len(points)):
-                block.redraw(rows, beta, rng)
+                totals.append(block.redraw(rows, beta, rng))
             self.charge(len(points))
-        return rows[:, self.columns]
+        return rows[:, self.columns], totals[0]
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
@@ -212,38 +206,28 @@ class Eliminated(Target):
     def _blocks(self, n: int) -> Iterator[slice]:
         return batches(n, self.block.numbers)
 
-    def _evaluated(self, points: np.ndarray, rungs: Rungs) -> Evaluation:
+    def _evaluated(self, points: np.ndarray, *betas: float) -> Sequence[np.ndarray]:
+        """The parts of an evaluation, and log Σ_z prior · likelihood^β for each β."""
         rows = self._joined(points)
         on_host = self._on_host + max(len(points) * self.configurations, self.settings.call_cost)
         with self._timed(len(points)):
             if on_host <= self.settings.compile_above or not self.dim:
                 self._on_host = on_host
-                return self._by_numpy(rows, rungs)
-            if rungs == (0.0, 1.0):
-                return Evaluation(*in_blocks(self._function, self._block, rows))
-            return Evaluation(*in_blocks(self._between, self._block, rows, np.array(rungs)))
+                return self._by_numpy(rows, *betas)
+            return in_blocks(self._tempered if betas else self._function, self._block, rows, *betas)
 
-    def _by_numpy(self, rows: np.ndarray, rungs: Rungs) -> Evaluation:
+    def _by_numpy(self, rows: np.ndarray, *betas: float) -> Sequence[np.ndarray]:
         parts: list[tuple[np.ndarray, ...]] = []
         for block in self._blocks(len(rows)):
-            found = []
-            for tables in self.tables:
-                logs = tables.by_numpy(rows[block])
-                low, high = (_log_sum(tables, logs, beta, np) for beta in rungs)
-                found.append((low, high, logs.free_jacobian, logs.holds))
+            found = [_sums(tables, tables.by_numpy(rows[block]), betas, np) for tables in self.tables]
             n = len(rows[block])
             parts.append(tuple(np.broadcast_to(each, (n,)) for each in _joint(found, np)))
         with np.errstate(invalid="ignore"):
-            return Evaluation(*_parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np, rungs))
+            return _parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np)
 
-    def _traced(self, row: jax.Array, rungs: Any = (0.0, 1.0)) -> tuple[Any, ...]:
-        """log Σ prior · likelihood^β at two β, log Jacobian and guard at one point, by JAX."""
-        found = []
-        for tables in self.tables:
-            logs = tables.by_jax(row)
-            low, high = (_log_sum(tables, logs, beta, jnp) for beta in rungs)
-            found.append((low, high, logs.free_jacobian, logs.holds))
-        return _joint(found, jnp)
+    def _traced(self, row: jax.Array, *betas: Any) -> tuple[Any, ...]:
+        """log Σ prior, log Σ γ, log Jacobian, guard, and log Σ prior · likelihood^β for each β, at one point by JAX."""
+        return _joint([_sums(tables, tables.by_jax(row), betas, jnp) for tables in self.tables], jnp)
 
     @property
     def _block(self) -> int:
@@ -256,11 +240,8 @@ class Eliminated(Target):
         return Jitted(jax.vmap(lambda row: _parts(self._traced(row), jnp)))
 
     @cached_property
-    def _between(self) -> Jitted:
-        def at(row: jax.Array, rungs: jax.Array) -> tuple[Any, ...]:
-            return _parts(self._traced(row, rungs), jnp, rungs)
-
-        return Jitted(jax.vmap(at, in_axes=(0, None)))
+    def _tempered(self) -> Jitted:
+        return Jitted(jax.vmap(lambda row, beta: _parts(self._traced(row, beta), jnp), in_axes=(0, None)))
 
     @cached_property
     def _gradient(self) -> Jitted:
@@ -276,35 +257,35 @@ class Eliminated(Target):
         return Jitted(jax.vmap(at, in_axes=(0, None)))
 
 
-def _log_sum(tables: Tables, logs: Logs, beta: Any, numpy: Any) -> Any:
-    """log Σ_z prior · likelihood^β of one decision sequence."""
+def _sums(tables: Tables, logs: Logs, betas: Sequence[Any], numpy: Any) -> tuple[Any, ...]:
+    """What `_traced` gives, of one decision sequence."""
     log_sum = log_sum_by_numpy if numpy is np else log_sum_by_jax
-    if isinstance(beta, float) and beta == 0:
-        return logs.free_prior + (0.0 if tables.prior_is_normalised else log_sum(tables.plan, logs.prior))
-    logs = logs if isinstance(beta, float) and beta == 1 else tempered(logs, beta, numpy)
-    return logs.free_prior + logs.free_likelihood + log_sum(tables.plan, logs.density)
+    prior = 0.0 if tables.prior_is_normalised else log_sum(tables.plan, logs.prior)
+    totals = [
+        logs.free_prior + each.free_likelihood + log_sum(tables.plan, each.density)
+        for each in (logs, *(tempered(logs, beta, numpy) for beta in betas))
+    ]
+    return logs.free_prior + prior, totals[0], logs.free_jacobian, logs.holds, *totals[1:]
 
 
 def _joint(found: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     """The sums over all decision sequences."""
     if len(found) == 1:
         return found[0]
-    priors, densities, jacobians, holds = zip(*found, strict=True)
-    held = [numpy.where(h, x, -np.inf) for h, x in zip(holds, priors, strict=True)]
-    dense = [numpy.where(h, x, -np.inf) for h, x in zip(holds, densities, strict=True)]
-    prior, density, jacobian, hold = held[0], dense[0], jacobians[0], holds[0]
-    for p, d, j, h in zip(held[1:], dense[1:], jacobians[1:], holds[1:], strict=True):
-        prior, density = numpy.logaddexp(prior, p), numpy.logaddexp(density, d)
+    priors, densities, jacobians, holds, *others = zip(*found, strict=True)
+    prior, density, *rest = (
+        reduce(numpy.logaddexp, (numpy.where(h, x, -np.inf) for h, x in zip(holds, each, strict=True)))
+        for each in (priors, densities, *others)
+    )
+    jacobian, hold = jacobians[0], holds[0]
+    for j, h in zip(jacobians[1:], holds[1:], strict=True):
         jacobian, hold = numpy.where(h, j, jacobian), hold | h
-    return prior, density, jacobian, hold
+    return prior, density, jacobian, hold, *rest
 
 
-def _parts(sums: tuple[Any, ...], numpy: Any, rungs: Any = (0.0, 1.0)) -> tuple[Any, ...]:
-    """Log prior, log likelihood, log Jacobian and guard, from log Σ prior, log Σ γ and the last two.
-
-    From the sums at other rungs than 0 and 1: what would be the same on the chord.
-    """
-    low, high, jacobian, holds = sums
-    some = low > -np.inf
-    likelihood = numpy.where(some, (high - numpy.where(some, low, 0.0)) / (rungs[1] - rungs[0]), -np.inf)
-    return low - numpy.where(some & (rungs[0] > 0), rungs[0] * likelihood, 0.0), likelihood, jacobian, holds
+def _parts(sums: tuple[Any, ...], numpy: Any) -> tuple[Any, ...]:
+    """Log prior, log likelihood, log Jacobian, guard and the rest, from log Σ prior, log Σ γ and all others."""
+    prior, density, *others = sums
+    some = prior > -np.inf
+    likelihood = numpy.where(some, density - numpy.where(some, prior, 0.0), -np.inf)
+    return prior, likelihood, *others
