@@ -243,7 +243,8 @@ def test_draws_of_a_factor_graph():
     plan, groups = planned(scopes, sizes)
     tables = [rng.normal(size=(1, len(g), *(sizes[v] for v in g[0]))) for g in groups]
     n = 20_000
-    drawn = draw(plan, [np.repeat(t, n, axis=0) for t in tables], n, rng)
+    drawn, log_sum = draw(plan, [np.repeat(t, n, axis=0) for t in tables], n, rng)
+    np.testing.assert_allclose(log_sum, log_sum_by_numpy(plan, tables)[0], atol=1e-12)
     exact = marginals(plan, tables, 1)
     for v, size in sizes.items():
         z = (np.bincount(drawn[v], minlength=size) - n * exact[v][0]) / np.sqrt(n * exact[v][0] * (1 - exact[v][0]))

@@ -11,7 +11,7 @@ from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS
 
-__all__ = ["warnings_of"]
+__all__ = ["notes_of", "warnings_of"]
 
 MIN_WEIGHT = 1e-3
 """Smallest posterior weight or prior mass that is worth a warning."""
@@ -33,6 +33,16 @@ def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
         if weight > MIN_WEIGHT:
             out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]
     return out
+
+
+def notes_of(solutions: Sequence[Solution], evidence: Evidence) -> list[str]:
+    """What is worth knowing of the estimates of single paths, and no reason to doubt them."""
+    return [
+        f"Path ({solution.path.description}), weight {weight:.3g}: {text}"
+        for solution, weight in zip(solutions, evidence.weights, strict=True)
+        if weight > MIN_WEIGHT and solution.estimate is not None
+        for text in solution.estimate.notes
+    ]
 
 
 def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> Iterator[str]:

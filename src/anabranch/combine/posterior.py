@@ -113,6 +113,11 @@ class Posterior:
         """The failed diagnostics, as sentences that name the path and the remedy."""
         return diagnose.warnings_of(self.solutions, self.evidence, self.run)
 
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing and no failed diagnostic, as sentences: how many variables were not summed out."""
+        return diagnose.notes_of(self.solutions, self.evidence)
+
     def probability(self, name: str) -> dict[Any, float]:
         """The posterior probability of each value of a discrete site or deterministic, the most probable first.
 

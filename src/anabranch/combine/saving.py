@@ -189,5 +189,6 @@ def _solution(
     if saved["estimate"] is not None:
         parts: dict[str, Any] = {name: arrays[f"{name}{k}"] for name in ("points", "log_weights")}
         parts |= {"blocks": arrays.get(f"blocks{k}"), **saved["estimate"]}
-        estimate = Estimate(**{**parts, "remarks": tuple(parts["remarks"])})
+        sentences = {name: tuple(parts.get(name, ())) for name in ("remarks", "notes")}
+        estimate = Estimate(**{**parts, **sentences})
     return Solution(path, estimate, **{name: saved[name] for name in _VISITS})

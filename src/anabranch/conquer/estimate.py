@@ -59,7 +59,8 @@ class Estimate:
         r_hat: the largest split R-hat over the coordinates, NaN where there are no chains.
         evaluations: points at which the density, or the density with its gradient, was computed.
         method: the name of the strategy.
-        remarks: sentences for the user.
+        remarks: sentences for the user, which are warnings.
+        notes: sentences that are none.
         log_possible: log of the evidence that the path may have by extrapolation of the weights where the diagnostics
             are poor (`is_trusted`); otherwise `log_evidence`.
         is_confirmed: False while another method is still to be asked (`Auto`).
@@ -88,6 +89,7 @@ class Estimate:
     is_confirmed: bool = True
     correction: float = np.nan
     tail: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @property
     def is_informative(self) -> bool:

@@ -14,6 +14,10 @@ each half of the chains has the scales and the differences of the other half, an
                    steps is the one that forgets log r fastest for its cost
     discrete       one coordinate at a time: a step of geometric size up or down, or z' = z + z_a − z_b for a random
                    pair of the other half; both are symmetric
+    blocks         finite discrete coordinates that could not be summed out with z are redrawn together by elimination,
+                   given the others (`elimination.blocks`). This is reversible with respect to f_β = Σ_z prior lik^β,
+                   and the move from x to x' is accepted with the probability min(1, γ_β(x') f_β(x) / γ_β(x) f_β(x')).
+                   At β = 1 that is one, and it was 0.75 or more at all β on lattices of up to 16 × 16 spins
 
 All states of a chain are kept (waste-free SMC; Dau and Chopin, 2022). Chains are moved until log r has forgotten its
 start, and as many steps again; or until it forgets no more, as chains do that stay in their modes.
@@ -132,7 +136,12 @@ class Mutation:
             particles, tuning = move(particles, tuning, rng)
             if rng.uniform() < max(10 * tuning.mirrored, 0.1):
                 particles, tuning = self._mirror(particles, tuning, rng)
-        for column in rng.permutation(np.flatnonzero(discrete)):
+        stepped, blocked = discrete, self.tempering.blocked
+        if blocked is not None:
+            stepped = discrete & ~blocked.redrawn
+            tried, gain = self.tempering.redrawn(particles.points, self.beta, rng)
+            particles = particles.replaced(tried, self._accepted(tried, particles, gain, rng))
+        for column in rng.permutation(np.flatnonzero(stepped)):
             particles = self._step(particles, column, rng)
         return particles, tuning
 

@@ -16,6 +16,7 @@ from numpy.random import Generator
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
+from anabranch.conquer.elimination.target import Eliminated
 from anabranch.conquer.kernel import StudentKernel
 from anabranch.conquer.population import broad
 from anabranch.conquer.student import StudentMixture
@@ -110,8 +111,21 @@ class Tempering:
         """The densities at these points."""
         return self._particles(points, self.target.evaluate(points))
 
+    @property
+    def blocked(self) -> Eliminated | None:
+        """The target, if blocks of its discrete coordinates can be redrawn."""
+        return self.target if isinstance(self.target, Eliminated) and self.target.others else None
+
+    def redrawn(self, points: np.ndarray, beta: float, rng: Generator) -> tuple[Particles, np.ndarray]:
+        """The points after blocked Gibbs moves, and the gain of the log density for which these are reversible."""
+        assert self.blocked is not None
+        moved, before = self.blocked.redraw(points, beta, rng)
+        evaluation, after = self.blocked.tempered(moved, beta)
+        with np.errstate(invalid="ignore"):
+            return self._particles(moved, evaluation), after - before
+
     def differentiate(self, points: np.ndarray, beta: float) -> tuple[Particles, np.ndarray]:
-        """The same, and the gradient of log γ_β."""
+        """The densities at these points, and the gradient of log γ_β."""
         if self.proposal is None:
             evaluation, gradient = self.target.differentiate(points, beta)
         else:

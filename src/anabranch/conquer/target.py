@@ -54,6 +54,7 @@ class Target(ABC):
         dim: their number.
         discrete: which of them are discrete.
         account: the evaluations so far, which a density and the one behind it share.
+        notes: sentences for the user about what was summed out.
         climbable: whether its gradient can be followed, None before that was looked into: without jumps (`jumps`).
     """
 
@@ -61,6 +62,7 @@ class Target(ABC):
         self.path, self.columns, self.account = path, columns, account
         self.dim, self.discrete = len(columns), path.discrete[columns]
         self.climbable: bool | None = None
+        self.notes: tuple[str, ...] = ()
 
     @cached_property
     def samplers(self) -> dict[Any, Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""A posterior as text and HTML: the evidence, the heaviest paths, the cost of the run, and the warnings."""
+"""A posterior as text and HTML: the evidence, the heaviest paths, the cost of the run, notes, and the warnings."""
 
 import html
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anabranch.combine.diagnose import notes_of
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
 from anabranch.report.table import html_table, number, percent, shortened, text_table, with_error, without_repeats
@@ -58,7 +59,7 @@ def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: R
         f"Posterior of {name}: {evidence_in_words(solutions, evidence)}",
         [_row(solution, evidence, k) for k, solution in enumerate(solutions[:MAX_PATHS])],
         [f"and {len(others):,} more paths, with a total weight of {number(weight, 2)}{remark}"] if others else [],
-        [run.stopped, f"{cost}, seed {run.seed}{found}."],
+        [run.stopped, f"{cost}, seed {run.seed}{found}.", *notes_of(solutions, evidence)[:MAX_WARNINGS]],
         [*warnings[:MAX_WARNINGS], *more],
     )
 

@@ -122,7 +122,7 @@ class Visiting:
                 if inner is None:
                     inner = strategy.start(target, rng)
                 inner = strategy.advance(target, inner, rng, evaluations)
-                estimate = strategy.estimate(target, inner)
+                estimate = replace(strategy.estimate(target, inner), notes=target.notes)
                 if settings.elimination is not None:
                     other, estimate = rechecked(target, estimate, settings.elimination, rng)
                     if other is not target:

@@ -12,7 +12,7 @@ from anabranch.conquer.elimination.sums import log_sum_by_numpy, marginals
 from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.limits import checkpoint
 
-__all__ = ["NUMBERS_AT_ONCE", "Conditionals", "blocks", "conditionals", "log_total"]
+__all__ = ["NUMBERS_AT_ONCE", "Conditionals", "batches", "conditionals", "log_total"]
 
 NUMBERS_AT_ONCE = 2**23
 """Numbers that NumPy evaluates at once: 64 MiB."""
@@ -40,7 +40,7 @@ def conditionals(
         of_prior: whether the data are left out.
     """
     found: list[list[np.ndarray]] = []
-    for block in blocks(len(rows), sum(each.numbers for each in tables)):
+    for block in batches(len(rows), sum(each.numbers for each in tables)):
         logs = [each.by_numpy(rows[block]) for each in tables]
         n = len(rows[block])
         totals = np.stack(
@@ -65,8 +65,8 @@ def log_total(tables: Tables, logs: Logs, of_prior: bool = False) -> np.ndarray:
     return np.where(logs.holds, found, -np.inf)
 
 
-def blocks(n: int, numbers: int) -> Iterator[slice]:
-    """Blocks of n points, each of which has so many numbers."""
+def batches(n: int, numbers: int) -> Iterator[slice]:
+    """Batches of n points, each of which has so many numbers."""
     at_once = max(NUMBERS_AT_ONCE // max(numbers, 1), 1)
     for start in range(0, n, at_once):
         checkpoint()

@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 from numpy.random import Generator
 
+from anabranch.conquer.elimination.blocks import Block, find_cover
 from anabranch.conquer.elimination.settings import Elimination
-from anabranch.conquer.elimination.tables import Tables
 from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.conquer.elimination.target import Eliminated
 from anabranch.conquer.elimination.windows import WindowSearch, cut_sides
@@ -46,7 +46,16 @@ def eliminate(target: Target, settings: Elimination, rng: Generator, points: np.
     rows = cache(lambda: _rows(target, rng, points))
     if math.inf in sizes and not len(rows()):
         found = {column: bounds for column, bounds in found.items() if None not in bounds}
-    return _without(target, found, rows, settings)
+    return _noted(_without(target, found, rows, settings), len(found))
+
+
+def _noted(target: Target, found: int) -> Target:
+    """The target with a note if not all of the discrete variables that were found are summed out of it."""
+    kept = found - (len(target.values) if isinstance(target, Eliminated) else 0)
+    if kept:
+        note = f"{kept} of {found} discrete variables were sampled, not summed out: the tables would be too large"
+        target.notes = (f"{note}.",)
+    return target
 
 
 def _summable(target: Target) -> dict[int, Bounds]:
@@ -71,7 +80,7 @@ def _without(
     target: Target, found: Mapping[int, Bounds], rows: Callable[[], np.ndarray], settings: Elimination
 ) -> Target:
     """The target without these coordinates, or as many of them as there are windows and tables for."""
-    max_factor, path = settings.max_factor, target.path
+    max_factor, path, every = settings.max_factor, target.path, found
     while found and max_factor > 1:
         factors = [Factors(recording.once(Density), np.array(list(found))) for recording in path.recordings]
         tabling = Tabling(factors, max_factor, settings.max_numbers)
@@ -89,7 +98,7 @@ def _without(
         if not kept:
             tables = tabling.tables(values)
             if tables is not None:
-                return _eliminated(target, tables, values, found)
+                return _eliminated(target, Block(tables, values), every, settings)
             max_factor //= 8
             continue
         logger.info(
@@ -102,13 +111,15 @@ def _without(
     return target
 
 
-def _eliminated(
-    target: Target, tables: list[Tables], values: Mapping[int, range], bounds: Mapping[int, Bounds]
-) -> Eliminated:
-    cut = cut_sides(values, bounds)
+def _eliminated(target: Target, block: Block, bounds: Mapping[int, Bounds], settings: Elimination) -> Eliminated:
+    """The target without the coordinates of a block. Those of the others that are finite are redrawn in blocks."""
+    cut = cut_sides(block.values, bounds)
     if cut:
         logger.info(
             "%d discrete variables of the path (%s) are summed over windows, of %d values at most",
-            len(cut), target.path.description, max(len(values[column]) for column in cut),
+            len(cut), target.path.description, max(len(block.values[column]) for column in cut),
         )  # fmt: skip
-    return Eliminated(target, tables, values, cut)
+    finite = {c: range(b.low, b.high + 1) for c, b in bounds.items() if b.low is not None and b.high is not None}
+    few = {column: values for column, values in finite.items() if len(values) <= settings.max_values}
+    others = find_cover(target.path, {**few, **block.values}, settings, block.values.keys())
+    return Eliminated(target, block, others, cut)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 __all__ = ["Order", "elimination_order"]
@@ -34,10 +34,13 @@ class Order:
         return max(map(len, self.neighbours), default=0)
 
 
-def elimination_order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int], max_numbers: int) -> Order:
+def elimination_order(
+    scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int], max_numbers: int, wanted: Container[int] = ()
+) -> Order:
     """An order for factors with these scopes over variables of these sizes.
 
-    No factor from which a variable is summed out has more than `max_numbers` numbers.
+    No factor from which a variable is summed out has more than `max_numbers` numbers. Variables that are wanted in the
+    order are kept only where keeping others does not help.
 
     Example:
         >>> chain = [(0, 1), (1, 2), (2, 3)]
@@ -54,6 +57,11 @@ def elimination_order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int
     def cost(variable: int) -> int:
         return sizes[variable] * math.prod(sizes[other] for other in adjacent[variable])
 
+    def to_be_kept(variable: int) -> tuple[bool, bool, int, int]:
+        """The one with the largest is kept first: it is too large alone, it is not wanted, it has many neighbours."""
+        number = len(adjacent[variable])
+        return sizes[variable] > max_numbers, number > 0 and variable not in wanted, number, -variable
+
     waiting = [(cost(variable), variable) for variable in adjacent]
     heapq.heapify(waiting)
     order: list[int] = []
@@ -65,7 +73,7 @@ def elimination_order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int
             continue  # it has other neighbours by now, and is in the heap once more
         if least > max_numbers:
             heapq.heappush(waiting, (least, variable))
-            variable = max(adjacent, key=lambda v: (len(adjacent[v]), -v))
+            variable = max(adjacent, key=to_be_kept)
             kept.append(variable)
             others = adjacent.pop(variable)
             for other in others:

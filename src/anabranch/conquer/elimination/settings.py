@@ -1,10 +1,25 @@
 """The settings of an elimination."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from anabranch.settings import check, share, whole
 
 __all__ = ["Elimination"]
+
+_SHARE_OF_MEMORY, _MIN_NUMBERS, _MAX_NUMBERS = 64, 2**22, 2**27
+"""The tables of a point may take one part in so many of the memory, within bounds of 32 MiB and 1 GiB."""
+
+
+def _numbers_in_memory() -> int:
+    """Numbers in the default share of the physical memory of this machine; 256 MiB where that is not known."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        memory = -1
+    return int(np.clip(memory // (8 * _SHARE_OF_MEMORY), _MIN_NUMBERS, _MAX_NUMBERS)) if memory > 0 else 2**25
 
 
 @dataclass(frozen=True)
@@ -13,14 +28,14 @@ class Elimination:
 
     Args:
         max_numbers: numbers in the tables of one point, at most; coordinates with which there were more are kept. The
-            default takes 256 MiB.
+            default takes 1/64 of the machine's memory, but at least 32 MiB and at most 1 GiB.
         max_factor: numbers in one factor from which a coordinate is summed out, at most; more take longer.
         max_enumerated: values of a path without other coordinates up to which they are evaluated one by one instead.
         tail: share of the mass that may lie beyond the window of a coordinate that is not summed over all its values.
         max_values: values of such a window, at most; a coordinate that needs more is kept.
     """
 
-    max_numbers: int = 2**25
+    max_numbers: int = field(default_factory=_numbers_in_memory)
     max_factor: int = 2**20
     max_enumerated: int = 10_000
     tail: float = 1e-12

@@ -44,12 +44,13 @@ def _forward(plan: Plan, factors: Sequence[np.ndarray]) -> tuple[list[np.ndarray
     return joints, messages
 
 
-def draw(plan: Plan, factors: Sequence[np.ndarray], n: int, rng: Generator) -> dict[int, np.ndarray]:
-    """For each variable the number of its value at each of n points, drawn given the point.
+def draw(plan: Plan, factors: Sequence[np.ndarray], n: int, rng: Generator) -> tuple[dict[int, np.ndarray], np.ndarray]:
+    """For each variable the number of its value at each of n points, drawn given the point; and the log of the sum.
 
     The factors may be those of one point, which all are.
     """
-    joints, _ = _forward(plan, factors)
+    joints, messages = _forward(plan, factors)
+    total = sum((out.sum(axis=-1) for out in messages if out.ndim == 2), np.zeros(()))
     drawn: dict[int, np.ndarray] = {}
     for batch, joint in zip(reversed(plan.batches), reversed(joints), strict=True):
         steps, size = joint.shape[1:3]
@@ -63,7 +64,7 @@ def draw(plan: Plan, factors: Sequence[np.ndarray], n: int, rng: Generator) -> d
         chosen = (rng.uniform(size=(n, steps, 1)) * weights[:, :, -1:] >= weights).sum(axis=2)
         values = np.minimum(chosen, size - 1)
         drawn.update((int(v), values[:, i]) for i, v in enumerate(batch.variables))
-    return drawn
+    return drawn, total
 
 
 def marginals(plan: Plan, factors: Sequence[np.ndarray], n: int) -> dict[int, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ class Tabling:
         factors: the factors of each sequence.
         max_factor: numbers in one factor from which a coordinate is summed out, at most.
         max_numbers: numbers in the tables of one point, at most.
+        wanted: coordinates that are kept last.
     """
 
-    def __init__(self, factors: list[Factors], max_factor: int, max_numbers: int) -> None:
-        self.factors, self.max_factor, self.max_numbers = factors, max_factor, max_numbers
+    def __init__(self, factors: list[Factors], max_factor: int, max_numbers: int, wanted: Container[int] = ()) -> None:
+        self.factors, self.max_factor, self.max_numbers, self.wanted = factors, max_factor, max_numbers, wanted
         self._last: tuple[Any, list[Tables] | None] | None = None
         self._scopes = [
             [each.scopes.members[n] for n in {n for s in each.summands for n in np.unique(s.scopes).tolist()}]
@@ -51,4 +52,4 @@ class Tabling:
 
     def _orders(self, values: Mapping[int, range]) -> list[Order]:
         sizes = {column: len(each) for column, each in values.items()}
-        return [elimination_order(scopes, sizes, self.max_factor) for scopes in self._scopes]
+        return [elimination_order(scopes, sizes, self.max_factor, self.wanted) for scopes in self._scopes]

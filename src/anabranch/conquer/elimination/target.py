@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import jax
@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
-from anabranch.conquer.elimination.conditionals import NUMBERS_AT_ONCE, blocks, conditionals, log_total
-from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_numpy
+from anabranch.conquer.elimination.blocks import Block, tempered
+from anabranch.conquer.elimination.conditionals import NUMBERS_AT_ONCE, batches, conditionals
+from anabranch.conquer.elimination.sums import log_sum_by_jax, log_sum_by_numpy
 from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.elimination.windows import Sides, tails
 from anabranch.conquer.target import Target, TargetSettings
@@ -36,19 +37,32 @@ class Eliminated(Target):
     """The density of a path with some discrete coordinates summed out; made by `eliminate`.
 
     Args:
-        target: the density.
-        tables: those of every decision sequence.
-        values: of the coordinates summed out, those over which the sums are.
-        cut: where there may be other values.
+        target: the density before.
+        block: what is summed out.
+        others: blocks with which those coordinates are redrawn that have finitely many values and are not summed out.
+        cut: where there may be values beyond those over which the sums are.
     """
 
-    def __init__(
-        self, target: Target, tables: Sequence[Tables], values: Mapping[int, range], cut: Sides | None = None
-    ) -> None:
-        super().__init__(target.path, np.setdiff1d(target.columns, list(values)), target.account)
-        self.target, self.tables, self.values, self.cut = target, tables, values, cut or {}
+    def __init__(self, target: Target, block: Block, others: Sequence[Block] = (), cut: Sides | None = None) -> None:
+        super().__init__(target.path, np.setdiff1d(target.columns, list(block.values)), target.account)
+        self.target, self.block, self.others, self.cut = target, block, others, cut or {}
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
         self._on_host = 0
+
+    @property
+    def tables(self) -> list[Tables]:
+        """The tables of each decision sequence."""
+        return self.block.tables
+
+    @property
+    def values(self) -> Mapping[int, range]:
+        """The values of each coordinate summed out."""
+        return self.block.values
+
+    @cached_property
+    def redrawn(self) -> np.ndarray:
+        """Which coordinates are in blocks that are redrawn."""
+        return np.isin(self.columns, [column for block in self.others for column in block.values])
 
     @property
     def has_gradient(self) -> bool:
@@ -67,14 +81,29 @@ class Eliminated(Target):
         return replace(draws, points=draws.points[:, self.columns])
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
+        return self._noted(Evaluation(*self._evaluated(points)))
+
+    def tempered(self, points: np.ndarray, beta: float) -> tuple[Evaluation, np.ndarray]:
+        """The evaluation, and log Σ_z prior · likelihood^β, by one pass through the tables."""
+        *parts, total = self._evaluated(points, beta)
+        evaluation = self._noted(Evaluation(*parts))
+        return evaluation, np.where(evaluation.inside, total, -np.inf)
+
+    def redraw(self, points: np.ndarray, beta: float, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The points after blocked Gibbs moves, which are reversible with respect to Σ_z prior · likelihood^β; and the
+        log of that at the points before.
+
+        The coordinates summed out are drawn given the others, then each block given all others, in a random order; then
+        they are dropped. A pass through the tables of a block is one evaluation.
+        """
         rows = self._joined(points)
-        steps = sum(len(each.plan.batches) for each in self.tables)
-        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost, steps)
-        with self._timed(len(points)):
-            if on_host <= self.settings.compile_above or not self.dim:
-                self._on_host = on_host
-                return self._noted(self._by_numpy(rows))
-            return self._noted(Evaluation(*in_blocks(self._function, self._block, rows)))
+        blocks = [self.block, *(self.others[i] for i in rng.permutation(len(self.others)))]
+        totals = []
+        for block in blocks:
+            with self._timed(len(points)):
+                totals.append(block.redraw(rows, beta, rng))
+            self.charge(len(points))
+        return rows[:, self.columns], totals[0]
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
@@ -107,22 +136,12 @@ class Eliminated(Target):
         if len(points) and (points == points[0]).all():
             logs = [each.by_numpy(rows[:1]) for each in self.tables]
             values = sum(len(values) for values in self.values.values())
-            for block in blocks(len(points), values):
-                self._draw_into(rows[block], logs, rng)
+            for block in batches(len(points), values):
+                self.block.draw_into(rows[block], logs, rng)
         else:
             for block in self._blocks(len(points)):
-                self._draw_into(rows[block], [each.by_numpy(rows[block]) for each in self.tables], rng)
+                self.block.draw_into(rows[block], [each.by_numpy(rows[block]) for each in self.tables], rng)
         return self.target.executions(rows, rng)
-
-    def _draw_into(self, rows: np.ndarray, logs: Sequence[Logs], rng: Generator) -> None:
-        """Draw the values of the coordinates summed out of some points, given their tables."""
-        n = len(rows)
-        totals = np.stack([np.broadcast_to(log_total(t, log), n) for t, log in zip(self.tables, logs, strict=True)])
-        chosen = _choose(totals, rng)
-        for number, (tables, log) in enumerate(zip(self.tables, logs, strict=True)):
-            own = np.flatnonzero(chosen == number)
-            for column, values in draw(tables.plan, log.density, n, rng).items():
-                rows[own, column] = self.values[column][0] + values[own]
 
     def conditionals(self, points: np.ndarray, columns: Sequence[int]) -> list[np.ndarray]:
         """For each of some columns summed out the probabilities of its values, given the points: (points, values)."""
@@ -147,40 +166,45 @@ class Eliminated(Target):
         return out
 
     def _blocks(self, n: int) -> Iterator[slice]:
-        return blocks(n, sum(each.numbers for each in self.tables))
+        return batches(n, self.block.numbers)
 
-    def _by_numpy(self, rows: np.ndarray) -> Evaluation:
+    def _evaluated(self, points: np.ndarray, *betas: float) -> Sequence[np.ndarray]:
+        """The parts of an evaluation, and log Σ_z prior · likelihood^β for each β."""
+        rows = self._joined(points)
+        steps = sum(len(each.plan.batches) for each in self.tables)
+        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost, steps)
+        with self._timed(len(points)):
+            if on_host <= self.settings.compile_above or not self.dim:
+                self._on_host = on_host
+                return self._by_numpy(rows, *betas)
+            return in_blocks(self._tempered if betas else self._function, self._block, rows, *betas)
+
+    def _by_numpy(self, rows: np.ndarray, *betas: float) -> Sequence[np.ndarray]:
         parts: list[tuple[np.ndarray, ...]] = []
         for block in self._blocks(len(rows)):
-            found = []
-            for tables in self.tables:
-                logs = tables.by_numpy(rows[block])
-                prior = 0.0 if tables.prior_is_normalised else log_sum_by_numpy(tables.plan, logs.prior)
-                found.append((logs.free_prior + prior, log_total(tables, logs), logs.free_jacobian, logs.holds))
+            found = [_sums(tables, tables.by_numpy(rows[block]), betas, np) for tables in self.tables]
             n = len(rows[block])
             parts.append(tuple(np.broadcast_to(each, (n,)) for each in _joint(found, np)))
         with np.errstate(invalid="ignore"):
-            return Evaluation(*_parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np))
+            return _parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np)
 
-    def _traced(self, row: jax.Array) -> tuple[Any, ...]:
-        """log Σ prior, log Σ γ, log Jacobian and guard at one point, by JAX."""
-        found = []
-        for tables in self.tables:
-            logs = tables.by_jax(row)
-            prior = 0.0 if tables.prior_is_normalised else log_sum_by_jax(tables.plan, logs.prior)
-            density = logs.free_prior + logs.free_likelihood + log_sum_by_jax(tables.plan, logs.density)
-            found.append((logs.free_prior + prior, density, logs.free_jacobian, logs.holds))
-        return _joint(found, jnp)
+    def _traced(self, row: jax.Array, *betas: Any) -> tuple[Any, ...]:
+        """log Σ prior, log Σ γ, log Jacobian, guard, and log Σ prior · likelihood^β for each β, at one point by JAX."""
+        return _joint([_sums(tables, tables.by_jax(row), betas, jnp) for tables in self.tables], jnp)
 
     @property
     def _block(self) -> int:
         """Points of one call of compiled code."""
-        fitting = NUMBERS_AT_ONCE // max(sum(each.numbers for each in self.tables), 1)
+        fitting = NUMBERS_AT_ONCE // max(self.block.numbers, 1)
         return int(np.clip(1 << max(fitting, 1).bit_length() >> 1, 1, _MAX_BLOCK))
 
     @cached_property
     def _function(self) -> Jitted:
         return Jitted(jax.vmap(lambda row: _parts(self._traced(row), jnp)))
+
+    @cached_property
+    def _tempered(self) -> Jitted:
+        return Jitted(jax.vmap(lambda row, beta: _parts(self._traced(row, beta), jnp), in_axes=(0, None)))
 
     @cached_property
     def _gradient(self) -> Jitted:
@@ -196,32 +220,35 @@ class Eliminated(Target):
         return Jitted(jax.vmap(at, in_axes=(0, None)))
 
 
+def _sums(tables: Tables, logs: Logs, betas: Sequence[Any], numpy: Any) -> tuple[Any, ...]:
+    """What `_traced` gives, of one decision sequence."""
+    log_sum = log_sum_by_numpy if numpy is np else log_sum_by_jax
+    prior = 0.0 if tables.prior_is_normalised else log_sum(tables.plan, logs.prior)
+    totals = [
+        logs.free_prior + each.free_likelihood + log_sum(tables.plan, each.density)
+        for each in (logs, *(tempered(logs, beta, numpy) for beta in betas))
+    ]
+    return logs.free_prior + prior, totals[0], logs.free_jacobian, logs.holds, *totals[1:]
+
+
 def _joint(found: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     """The sums over all decision sequences."""
     if len(found) == 1:
         return found[0]
-    priors, densities, jacobians, holds = zip(*found, strict=True)
-    held = [numpy.where(h, x, -np.inf) for h, x in zip(holds, priors, strict=True)]
-    dense = [numpy.where(h, x, -np.inf) for h, x in zip(holds, densities, strict=True)]
-    prior, density, jacobian, hold = held[0], dense[0], jacobians[0], holds[0]
-    for p, d, j, h in zip(held[1:], dense[1:], jacobians[1:], holds[1:], strict=True):
-        prior, density = numpy.logaddexp(prior, p), numpy.logaddexp(density, d)
+    priors, densities, jacobians, holds, *others = zip(*found, strict=True)
+    prior, density, *rest = (
+        reduce(numpy.logaddexp, (numpy.where(h, x, -np.inf) for h, x in zip(holds, each, strict=True)))
+        for each in (priors, densities, *others)
+    )
+    jacobian, hold = jacobians[0], holds[0]
+    for j, h in zip(jacobians[1:], holds[1:], strict=True):
         jacobian, hold = numpy.where(h, j, jacobian), hold | h
-    return prior, density, jacobian, hold
+    return prior, density, jacobian, hold, *rest
 
 
 def _parts(sums: tuple[Any, ...], numpy: Any) -> tuple[Any, ...]:
-    """Log prior, log likelihood, log Jacobian and guard, from log Σ prior, log Σ γ and the last two."""
-    prior, density, jacobian, holds = sums
+    """Log prior, log likelihood, log Jacobian, guard and the rest, from log Σ prior, log Σ γ and all others."""
+    prior, density, *others = sums
     some = prior > -np.inf
     likelihood = numpy.where(some, density - numpy.where(some, prior, 0.0), -np.inf)
-    return prior, likelihood, jacobian, holds
-
-
-def _choose(logs: np.ndarray, rng: Generator) -> np.ndarray:
-    """For each column the number of a row, with probabilities proportional to the exponentials."""
-    if len(logs) == 1:
-        return np.zeros(logs.shape[1], int)
-    top = logs.max(axis=0)
-    weights = np.cumsum(np.exp(logs - np.where(np.isfinite(top), top, 0.0)), axis=0)
-    return np.minimum((rng.uniform(size=logs.shape[1]) * weights[-1] >= weights).sum(axis=0), len(logs) - 1)
+    return prior, likelihood, *others
