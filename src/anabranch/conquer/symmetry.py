@@ -15,16 +15,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Self
 
+import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from numpy.random import Generator
 from numpyro.distributions import biject_to, constraints
 from scipy.special import gammaln
 
 from anabranch.conquer.target import Target
-from anabranch.divide import Evaluation, SiteInfo, inside
+from anabranch.divide import Evaluation, SiteInfo, evaluate_jaxpr, inside
 
 __all__ = ["Exchangeable", "are_symmetries", "find_symmetries", "fold", "log_copies", "ordered", "unfold"]
 
@@ -231,7 +233,17 @@ def _same(one: Evaluation, other: Evaluation) -> bool:
 
 def _permuted_parts(coordinates: np.ndarray, order: np.ndarray) -> np.ndarray:
     """The coordinates (points, rows, K - 1) of simplexes after their parts are permuted."""
+    forward, inverse = _simplex(coordinates.shape[2])
+    [parts] = evaluate_jaxpr(forward, [coordinates.reshape(-1, coordinates.shape[2])])
+    permuted = np.take_along_axis(parts.reshape(*coordinates.shape[:2], -1), order[:, None, :], axis=2)
+    [back] = evaluate_jaxpr(inverse, [permuted.reshape(len(parts), -1)])
+    return back.reshape(coordinates.shape)
+
+
+@cache
+def _simplex(coordinates: int) -> tuple[ClosedJaxpr, ClosedJaxpr]:
+    """The transform of so many coordinates to a simplex, and its inverse, to be evaluated by NumPy."""
     transform = biject_to(constraints.simplex)
     with inside():
-        parts = np.take_along_axis(np.asarray(transform(coordinates)), order[:, None, :], axis=2)
-        return np.asarray(transform.inv(parts))
+        forward = jax.make_jaxpr(transform)(np.zeros(coordinates))
+        return forward, jax.make_jaxpr(transform.inv)(np.full(coordinates + 1, 1 / (coordinates + 1)))

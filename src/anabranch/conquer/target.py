@@ -215,7 +215,7 @@ class PathTarget(Target):
     @cached_property
     def known(self) -> np.ndarray:
         """Some of the executions that found the path, as points."""
-        points = [known_points(executions)[: self.settings.max_known] for executions in self.found_by]
+        points = [known_points(executions, self.settings.max_known) for executions in self.found_by]
         return np.concatenate(points) if points else np.zeros((0, self.dim))
 
     def evaluate(self, points: np.ndarray) -> Evaluation:

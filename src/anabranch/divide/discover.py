@@ -110,11 +110,12 @@ def counts_of(arrivals: Sequence[Executions]) -> dict[Any, int]:
     return dict(counts)
 
 
-def known_points(executions: Executions) -> np.ndarray:
-    """The executions as points of the path they took; those that have no finite coordinates are left out."""
+def known_points(executions: Executions, first: int | None = None) -> np.ndarray:
+    """The executions, or so many of them, as points of the path they took; without those that have no finite
+    coordinates."""
     if executions.path is None:
         return np.zeros((0, 0))
-    points = executions.path.coordinates(executions.values())
+    points = executions.path.coordinates(executions.values(first))
     return points[np.isfinite(points).all(axis=1)]
 
 

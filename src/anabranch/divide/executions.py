@@ -66,11 +66,13 @@ class Executions:
         """Their numbers."""
         return self.batch.members
 
-    def values(self) -> dict[str, np.ndarray]:
-        """Every site by name, over the members."""
+    def values(self, first: int | None = None) -> dict[str, np.ndarray]:
+        """Every site by name, over the members, or over so many of them."""
         if self.run is not None:
             return {name: value[None] for name, value in self.run.values.items()}
-        return self.batch.site_values(self.recording)
+        some = first is not None and first < len(self.batch)
+        batch = self.batch.take(np.arange(first), self.batch.key) if some else self.batch
+        return batch.site_values(self.recording)
 
     @property
     def recording(self) -> Recording:

@@ -68,7 +68,8 @@ class Eliminated(Target):
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         rows = self._joined(points)
-        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost)
+        steps = sum(len(each.plan.batches) for each in self.tables)
+        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost, steps)
         with self._timed(len(points)):
             if on_host <= self.settings.compile_above or not self.dim:
                 self._on_host = on_host
