@@ -102,8 +102,8 @@ class SiteInsideTransformation(AnabranchError):
 
 
 class UnsupportedStatement(AnabranchError):
-    """Raised for unsupported statements (`numpyro.prng_key`, `param`, `mutable`, NumPyro's `scan` and `cond`, a plate
-    that subsamples or is empty, `infer` and `find_paths`); the message names the alternative."""
+    """Raised for unsupported statements (`numpyro.prng_key`, `param`, `mutable`, NumPyro's `scan` with values given for
+    the whole loop, a plate that subsamples or is empty, `infer` and `find_paths`); the message names the alternative."""
 
 
 class NoGradient(AnabranchError):

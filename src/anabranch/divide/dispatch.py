@@ -30,7 +30,7 @@ _MAX_SECONDS_PER_CALL, _BLOCK_DIVISOR = 0.5, 8
 _COMPILE_SECONDS_SHORT, _COMPILE_SECONDS_LONG, _LONG_FUNCTION = 0.005, 0.02, 1_000
 """Seconds that XLA takes to compile one operation of a short function, and of one with so many operations or more.
 Measured on two cores: 0.5 s for 100 operations, 56 s for 2,250, 80 s for 4,320."""
-_MAX_SHARED = 512
+_MAX_SHARED = 256
 """Functions whose compiled code is kept for others with the same key."""
 _SETTINGS = ("jax_default_matmul_precision", "jax_debug_nans", "jax_default_device")
 """Settings of the user's on which compiled code depends."""
