@@ -224,9 +224,9 @@ def test_a_lattice_against_its_exact_sum():
     y = np.random.default_rng(0).normal(size=25)
     exact = ab.infer(ising, 5, 5, 0.44, y, seed=0)
     assert exact.log_evidence_sd == 0
-    posterior = ab.infer(ising, 5, 5, 0.44, y, seed=1, engine=ab.DCC(elimination=WIDE), budget=10_000)
+    posterior = ab.infer(ising, 5, 5, 0.44, y, seed=1, engine=ab.DCC(elimination=WIDE), budget=7_000)
     assert abs(posterior.log_evidence - exact.log_evidence) < 4 * posterior.log_evidence_sd < 0.4
-    assert posterior.run.evaluations <= 10_200
+    assert posterior.run.evaluations <= 7_140
     mean, sd = posterior.expectation(lambda draw: draw["z"][14])
     assert abs(mean - exact.probability("z[14]")[1]) < 4 * sd < 0.6
 
