@@ -283,6 +283,21 @@ def several_sequences():
     ab.observe("y", dist.Normal(mean, 1.0), 1.0)
 
 
+def unknown_coupling():
+    """A real number times a sum over pairs of spins."""
+    spins = 2 * ab.sample("s", dist.Bernoulli(0.5).expand([6]).to_event(1)) - 1
+    ab.factor("energy", x_site() * jnp.sum(spins[1:] * spins[:-1]))
+    ab.observe("y", dist.Normal(spins[:4], 1.0), Y)
+
+
+def unknown_weights():
+    """The scalar product of discrete variables with unknown weights, and of both with a number."""
+    z = ab.sample("z", dist.Bernoulli(0.4).expand([4]).to_event(1))
+    w = ab.sample("w", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    ab.factor("linear", jnp.dot(w, z) + x_site() * (jnp.dot(w, z) + 1.0))
+    ab.observe("y", dist.Normal(z, 1.0), Y)
+
+
 def urn():
     """Colours of balls, and which ball was drawn: every draw depends on all colours and its own ball."""
     colours = jnp.stack([ab.sample(f"colour{i}", dist.Bernoulli(0.5)) for i in range(3)])
@@ -299,5 +314,5 @@ CASES = [
     second_order, factorial, missing_data, covariates, tree, ring, grid, quadratic_form, pairs, different_sizes,
     depends_on_another, a_count_of_all, impossible_values, moving_zeros, moving_support, real_given_discrete,
     switching_regression, scaled_and_masked, prior_without_a_site, bounds_that_cross, whole_numbers_divided,
-    words_of_topics, inside_a_scan, guarded, several_sequences, urn,
+    words_of_topics, inside_a_scan, guarded, several_sequences, unknown_coupling, unknown_weights, urn,
 ]  # fmt: skip

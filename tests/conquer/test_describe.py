@@ -90,7 +90,7 @@ def some_kept():
 
 def test_what_is_kept_and_why():
     assert is_text(
-        text_of(some_kept, elimination=Elimination(max_factor=2**6)),
+        text_of(some_kept, elimination=Elimination(max_factor=2**6, max_numbers=2**25)),
         """
         always: 7 of 15 discrete variables summed out, in this order:
           n, alone: 4 values
@@ -103,7 +103,7 @@ def test_what_is_kept_and_why():
         """,
     )
     assert is_text(
-        text_of(some_kept, elimination=Elimination(max_factor=1)),
+        text_of(some_kept, elimination=Elimination(max_factor=1, max_numbers=2**25)),
         """
         always: none of 15 discrete variables summed out.
           kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
@@ -155,7 +155,7 @@ def test_many_names_are_cut():
 
     lines = text_of(program).splitlines()
     assert lines[1:13] == [f"  {name}, alone: 2 values" for name in "abcdefghijkl"]
-    joint = text_of(program, elimination=Elimination(max_factor=1)).splitlines()[1]
+    joint = text_of(program, elimination=Elimination(max_factor=1, max_numbers=2**25)).splitlines()[1]
     assert joint.endswith(": a, b, c, d, e, f, g, and 5 more")
 
 

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 import anabranch as ab
 from anabranch.conquer import Auto, Elimination, PathTarget, solve
 from anabranch.conquer.elimination import Eliminated, eliminate, rechecked
+from anabranch.conquer.elimination.blocks import Block
 from anabranch.conquer.elimination.windows import WindowSearch
 from anabranch.divide import Bounds, Path, integer_bounds
 
@@ -321,7 +322,7 @@ def planted(target: Eliminated, values: dict[int, range]) -> Eliminated:
     """The target with another window."""
     (tables,) = target.tables
     other = type(tables)(tables.factors, values, tables.order)
-    return Eliminated(target.target, [other], values, dict.fromkeys(values, (True, True)))
+    return Eliminated(target.target, Block([other], values), cut=dict.fromkeys(values, (True, True)))
 
 
 @pytest.mark.parametrize("window", [range(35), range(30, 45), range(60, 70)])

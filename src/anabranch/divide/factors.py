@@ -168,7 +168,42 @@ class Factors:
                 factor = float(constant.flat[0])
                 if factor and np.isfinite(factor):
                     return [(inputs[other], factor if name == "mul" else 1 / factor)]
+        return self._distributed(*inputs) if name == "mul" else None
+
+    def _distributed(self, *inputs: Any) -> list[tuple[Any, float]] | None:
+        """x · Σ y as Σ x · y, for a number x that depends on no coordinate that scopes are sets of."""
+        for x, wide in (inputs, inputs[::-1]):
+            if not (isinstance(x, Node) and isinstance(wide, Node) and self.graph.types[x].shape == ()):
+                continue
+            parts = [] if self._flat.value(x).array.any() else self._expanded(wide)
+            sizes = [_size(self.graph.types[y].shape) for y, _ in parts]
+            if sum(sizes) > _size(self.graph.types[wide].shape):
+                return [(self._times(x, y), coefficient) for y, coefficient in parts]
         return None
+
+    def _expanded(self, x: Node) -> list[tuple[Node, float]]:
+        """The values that have no addends themselves, over whose elements the sum is that over x; none if some are
+        constant."""
+        out, waiting = [], [(x, 1.0)]
+        while waiting:
+            y, coefficient = waiting.pop()
+            if not isinstance(y, Node):
+                return []
+            parts = self._addends(y)
+            if parts is None:
+                out.append((y, coefficient))
+            else:
+                waiting += [(each, coefficient * factor) for each, factor in parts]
+        return out
+
+    def _times(self, x: Node, y: Node) -> Node:
+        """The product of a number and an array, recorded."""
+        type_ = self.graph.types[y].update(dtype=self.graph.types[x].dtype, weak_type=False)
+        converting = {"new_dtype": type_.dtype, "weak_type": False, "sharding": None}
+        spread = {"shape": type_.shape, "broadcast_dimensions": (), "sharding": None}
+        [array] = self._flat.bind(lax.convert_element_type_p, converting, [y], [type_])
+        [number] = self._flat.bind(lax.broadcast_in_dim_p, spread, [x], [type_])
+        return self._flat.bind(lax.mul_p, primitives.PRODUCT, [number, array], [type_])[0]
 
     def _products(self, equation: Equation) -> list[tuple[Any, float]] | None:
         """The products whose sum a product of two vectors is."""
@@ -180,7 +215,7 @@ class Factors:
         type_ = self.graph.types[equation.outputs[0]].update(shape=one.shape)
         params = {"new_dtype": type_.dtype, "weak_type": False, "sharding": None}
         converted = [self._flat.bind(lax.convert_element_type_p, params, [x], [type_])[0] for x in (left, right)]
-        return [(self._flat.bind(lax.mul_p, {}, converted, [type_])[0], 1.0)]
+        return [(self._flat.bind(lax.mul_p, primitives.PRODUCT, converted, [type_])[0], 1.0)]
 
     def _limited(self, x: Node, part: Part, name: str) -> list[Summand] | None:
         """The conditions and the summands of x, if x is a value where conditions hold and minus infinity elsewhere.

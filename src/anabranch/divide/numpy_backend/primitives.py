@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -381,3 +382,6 @@ def bound(primitive: Any, params: Params) -> Any:
 COPY = _Own("copy", False, lambda value: value)
 INLINE_CALL = _Own("closed_call", True, lambda *args, call_jaxpr: jaxpr_as_fun(call_jaxpr)(*args))
 """Evaluates a jaxpr, custom derivatives included."""
+
+PRODUCT: Params = jax.make_jaxpr(jnp.multiply)(1.0, 1.0).eqns[0].params
+"""The parameters of a product, of which jax has one since 0.10.0."""
