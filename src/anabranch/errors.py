@@ -103,7 +103,7 @@ class SiteInsideTransformation(AnabranchError):
 
 class UnsupportedStatement(AnabranchError):
     """Raised for unsupported statements (`numpyro.prng_key`, `param`, `mutable`, NumPyro's `scan` with values given for
-    the whole loop, a plate that subsamples or is empty, `infer` and `find_paths`); the message names the alternative."""
+    the whole loop, a plate that subsamples or is empty, `infer`, `find_paths`); the message names the alternative."""
 
 
 class NoGradient(AnabranchError):

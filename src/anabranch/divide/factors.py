@@ -184,7 +184,8 @@ class Factors:
     def _expanded(self, x: Node) -> list[tuple[Node, float]]:
         """The values that have no addends themselves, over whose elements the sum is that over x; none if some are
         constant."""
-        out, waiting = [], [(x, 1.0)]
+        out: list[tuple[Node, float]] = []
+        waiting: list[tuple[Any, float]] = [(x, 1.0)]
         while waiting:
             y, coefficient = waiting.pop()
             if not isinstance(y, Node):
