@@ -7,7 +7,6 @@ every core has a worker: more of them wait for each other.
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -89,7 +88,6 @@ def _use_one_blas_thread() -> None:
 def _use(folder: str) -> None:
     import jax
 
-    gc.set_threshold(100_000, 20, 50)  # what jax keeps of thousands of programs takes long to look through
     if not OPTIMISED:
         _compile_quickly()
         _use_one_blas_thread()
