@@ -64,9 +64,10 @@ class Code(NamedTuple):
         def number(x: Any) -> Hashable:
             if isinstance(x, Node):
                 return numbers.setdefault(x, len(numbers))
-            return (
-                x if isinstance(x, Argument) else ("number", type(x), np.asarray(x).dtype.str, np.asarray(x).tobytes())
-            )
+            if isinstance(x, Argument):
+                return x
+            array = np.asarray(x)
+            return "number", type(x), array.dtype.str, array.shape, array.tobytes()
 
         def of(step: Equation | Pack) -> Hashable:
             equations = step if isinstance(step, list) else [step]
