@@ -383,5 +383,5 @@ COPY = _Own("copy", False, lambda value: value)
 INLINE_CALL = _Own("closed_call", True, lambda *args, call_jaxpr: jaxpr_as_fun(call_jaxpr)(*args))
 """Evaluates a jaxpr, custom derivatives included."""
 
-PRODUCT: Params = jax.make_jaxpr(jnp.multiply)(1.0, 1.0).eqns[0].params
+PRODUCT: Params = jax.make_jaxpr(jax.lax.mul)(1.0, 1.0).eqns[0].params
 """The parameters of a product, of which jax has one since 0.10.0."""
