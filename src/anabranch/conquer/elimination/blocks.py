@@ -9,7 +9,7 @@ the tables of its own variables given all others. Drawing one block after the ot
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.divide import Density, Factors, Path
 
-__all__ = ["Block", "find_cover", "tempered"]
+__all__ = ["Block", "find_cover", "largest_block", "tempered"]
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,34 @@ class Block:
         return logsumexp(totals, axis=0)
 
 
-def _block(path: Path, values: Mapping[int, range], settings: Elimination, wanted: Container[int]) -> Block | None:
-    """As many variables as can be summed out together; those wanted are left out last. None: no variable can be."""
-    found, max_factor = dict(values), settings.max_factor
+def largest_block(
+    path: Path,
+    columns: Iterable[int],
+    settings: Elimination,
+    values_of: Callable[[Tabling, Sequence[int]], tuple[Mapping[int, range], Set[int]]],
+    wanted: Container[int] = (),
+) -> Block | None:
+    """As many variables as can be summed out together. None: no variable can be.
+
+    Args:
+        path: the path.
+        columns: the variables.
+        settings: the settings.
+        values_of: gives the values of some variables, and those of them that have too many.
+        wanted: variables that are left out last.
+    """
+    found, max_factor = list(columns), settings.max_factor
     while found and max_factor > 1:
-        factors = [Factors(recording.once(Density), np.array(list(found))) for recording in path.recordings]
+        factors = [Factors(recording.once(Density), np.array(found)) for recording in path.recordings]
         tabling = Tabling(factors, max_factor, settings.max_numbers, wanted)
-        kept = tabling.kept(found)
+        values, too_many = values_of(tabling, found)
+        kept = too_many or tabling.kept(values)
+        tables = None if kept else tabling.tables(values)
+        if tables is not None:
+            return Block(tables, values)
         if not kept:
-            tables = tabling.tables(found)
-            if tables is not None:
-                return Block(tables, found)
             max_factor //= 8
-        found = {column: own for column, own in found.items() if column not in kept}
+        found = [column for column in found if column not in kept]
     return None
 
 
@@ -81,7 +96,7 @@ def find_cover(path: Path, values: Mapping[int, range], settings: Elimination, c
     blocks: list[Block] = []
     waiting = values.keys() - covered
     while waiting:
-        block = _block(path, values, settings, frozenset(waiting))
+        block = largest_block(path, values, settings, lambda _, own: ({c: values[c] for c in own}, set()), waiting)
         if block is None or waiting.isdisjoint(block.values):
             break
         blocks.append(block)

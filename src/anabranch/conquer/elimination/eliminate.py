@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache
 
 import numpy as np
 from numpy.random import Generator
 
-from anabranch.conquer.elimination.blocks import Block, find_cover
+from anabranch.conquer.elimination.blocks import Block, find_cover, largest_block
 from anabranch.conquer.elimination.settings import Elimination
 from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.conquer.elimination.target import Eliminated
 from anabranch.conquer.elimination.windows import WindowSearch, cut_sides
 from anabranch.conquer.target import Target
-from anabranch.divide import Bounds, Density, Factors, integer_bounds, is_prior_alone, prior_is_sampled
+from anabranch.divide import Bounds, integer_bounds, is_prior_alone, prior_is_sampled
 
 __all__ = ["eliminate"]
 
@@ -46,16 +46,7 @@ def eliminate(target: Target, settings: Elimination, rng: Generator, points: np.
     rows = cache(lambda: _rows(target, rng, points))
     if math.inf in sizes and not len(rows()):
         found = {column: bounds for column, bounds in found.items() if None not in bounds}
-    return _noted(_without(target, found, rows, settings), len(found))
-
-
-def _noted(target: Target, found: int) -> Target:
-    """The target with a note if not all of the discrete variables that were found are summed out of it."""
-    kept = found - (len(target.values) if isinstance(target, Eliminated) else 0)
-    if kept:
-        note = f"{kept} of {found} discrete variables were sampled, not summed out: the tables would be too large"
-        target.notes = (f"{note}.",)
-    return target
+    return _without(target, found, rows, settings)
 
 
 def _summable(target: Target) -> dict[int, Bounds]:
@@ -80,35 +71,29 @@ def _without(
     target: Target, found: Mapping[int, Bounds], rows: Callable[[], np.ndarray], settings: Elimination
 ) -> Target:
     """The target without these coordinates, or as many of them as there are windows and tables for."""
-    max_factor, path, every = settings.max_factor, target.path, found
-    while found and max_factor > 1:
-        factors = [Factors(recording.once(Density), np.array(list(found))) for recording in path.recordings]
-        tabling = Tabling(factors, max_factor, settings.max_numbers)
-        search = WindowSearch(tabling, found, rows, len(found) == target.dim, prior_is_sampled(path), settings,
+    path, heavy = target.path, set[int]()
+
+    def windows(tabling: Tabling, columns: Sequence[int]) -> tuple[Mapping[int, range], Set[int]]:
+        bounds = {column: found[column] for column in columns}
+        search = WindowSearch(tabling, bounds, rows, len(bounds) == target.dim, prior_is_sampled(path), settings,
                               target.charge)  # fmt: skip
-        values, heavy = search.run()
-        if heavy:
-            logger.info(
-                "%d of %d discrete variables of the path (%s) are not summed out: they need too many values",
-                len(heavy), len(found), path.description,
-            )  # fmt: skip
-            found = {column: bounds for column, bounds in found.items() if column not in heavy}
-            continue
-        kept = tabling.kept(values)
-        if not kept:
-            tables = tabling.tables(values)
-            if tables is not None:
-                return _eliminated(target, Block(tables, values), every, settings)
-            max_factor //= 8
-            continue
-        logger.info(
-            "%d of %d discrete variables of the path (%s) are not summed out: the tables would be too large",
-            len(kept), len(found), path.description,
-        )  # fmt: skip
-        found = {column: bounds for column, bounds in found.items() if column not in kept}
-    if max_factor <= 1:
-        logger.info("no discrete variable of the path (%s) is summed out: too many numbers", path.description)
-    return target
+        values, too_many = search.run()
+        heavy.update(too_many)
+        return values, too_many
+
+    block = largest_block(path, found, settings, windows)
+    out = target if block is None else _eliminated(target, block, found, settings)
+    kept = len(found) - (0 if block is None else len(block.values))
+    if kept:
+        out.notes = (_note(kept, len(heavy), len(found)),)
+        logger.info("path (%s): %s", path.description, out.notes[0])
+    return out
+
+
+def _note(kept: int, heavy: int, found: int) -> str:
+    """How many of the variables found are not summed out, and why: so many of them have too many values."""
+    reasons = ["the tables would be too large"] * (kept > heavy) + ["they need too many values"] * (heavy > 0)
+    return f"{kept} of {found} discrete variables were sampled, not summed out: {', or '.join(reasons)}."
 
 
 def _eliminated(target: Target, block: Block, bounds: Mapping[int, Bounds], settings: Elimination) -> Eliminated:
