@@ -77,7 +77,7 @@ def test_compiled_calls_run_one_at_a_time():
         inside -= 1
         return one(*arrays)
 
-    compiled._code.compiled = dict.fromkeys(compiled._code.compiled, slow)
+    compiled._function.compiled = dict.fromkeys(compiled._function.compiled, slow)
     threads = [threading.Thread(target=compiled, args=(np.full(8, float(i)),)) for i in range(8)]
     for thread in threads:
         thread.start()

@@ -123,14 +123,14 @@ def test_what_several_threads_ask_for_is_compiled_once():
     class Slow:
         """The function under `jax.jit`, and how often its compilation is begun."""
 
-        function = compiled._code.function
+        function = compiled._function.jitted
 
         def trace(self, *arrays):
             begun.append(arrays)
             time.sleep(0.05)
             return self.function.trace(*arrays)
 
-    compiled._code.function = Slow()
+    compiled._function.jitted = Slow()
     with ThreadPoolExecutor(THREADS) as pool:
         results = list(pool.map(lambda _: compiled(np.ones(3)), range(THREADS)))
     assert len(begun) == compiled.compilations == 1

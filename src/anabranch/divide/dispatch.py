@@ -78,35 +78,35 @@ def _check_time_to_compile(equations: int) -> None:
         )
 
 
-class _Code:
+class _Function:
     """A function under `jax.jit`, and what it was compiled to, by the shapes of its arrays."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = jax.jit(function)
+        self.jitted = jax.jit(function)
         self.compiled: dict[Any, Callable[..., Any]] = {}
         self.lock = threading.Lock()
         self.seconds = 0.0
 
 
-class _Shared:
+class _Functions:
     """The functions that were used last, by their keys."""
 
     def __init__(self) -> None:
-        self._codes: OrderedDict[Hashable, _Code] = OrderedDict()
+        self._by_key: OrderedDict[Hashable, _Function] = OrderedDict()
         self._lock = threading.Lock()
 
-    def code(self, function: Callable[..., Any], key: Hashable) -> _Code:
+    def of(self, function: Callable[..., Any], key: Hashable) -> _Function:
         """That of an earlier function with the same key, or a new one."""
         settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         with self._lock:
-            code = self._codes.setdefault((key, settings), _Code(function))
-            self._codes.move_to_end((key, settings))
-            if len(self._codes) > _MAX_SHARED:
-                self._codes.popitem(last=False)
-            return code
+            found = self._by_key.setdefault((key, settings), _Function(function))
+            self._by_key.move_to_end((key, settings))
+            if len(self._by_key) > _MAX_SHARED:
+                self._by_key.popitem(last=False)
+            return found
 
 
-_shared = _Shared()
+_functions = _Functions()
 
 
 class Jitted:
@@ -120,7 +120,7 @@ class Jitted:
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any] = (), key: Hashable = None) -> None:
         leaves = [(each.shape, each.dtype.str) for each in jax.tree.leaves(arguments)]
-        self._code = _Code(function) if key is None else _shared.code(function, (key, tuple(leaves)))
+        self._function = _Function(function) if key is None else _functions.of(function, (key, tuple(leaves)))
         self._arguments = arguments
         self._on_device: Sequence[Any] | None = None
 
@@ -136,27 +136,27 @@ class Jitted:
     @property
     def seconds(self) -> float:
         """Time for one row of a block, as last measured in a run with a time limit; zero if never measured."""
-        return self._code.seconds
+        return self._function.seconds
 
     @seconds.setter
     def seconds(self, seconds: float) -> None:
-        self._code.seconds = seconds
+        self._function.seconds = seconds
 
     @property
     def compilations(self) -> int:
         """How often the function was compiled."""
-        return len(self._code.compiled)
+        return len(self._function.compiled)
 
     def compiled_for(self, *arrays: Any) -> Callable[..., Any]:
         """The function as compiled for arrays like these; they may be numbers."""
-        key, code = tuple((np.shape(array), np.asarray(array).dtype) for array in arrays), self._code
-        with code.lock:
-            if key not in code.compiled:
+        key, function = tuple((np.shape(array), np.asarray(array).dtype) for array in arrays), self._function
+        with function.lock:
+            if key not in function.compiled:
                 with _compilation():
-                    traced = code.function.trace(*map(np.asarray, arrays), *self._arguments)
+                    traced = function.jitted.trace(*map(np.asarray, arrays), *self._arguments)
                     _check_time_to_compile(len(traced.jaxpr.eqns))
-                    code.compiled[key] = traced.lower().compile()
-            return code.compiled[key]
+                    function.compiled[key] = traced.lower().compile()
+            return function.compiled[key]
 
 
 def in_blocks(function: Jitted, size: int, points: np.ndarray, *args: Any) -> list[np.ndarray]:
