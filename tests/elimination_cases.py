@@ -298,6 +298,23 @@ def unknown_weights():
     ab.observe("y", dist.Normal(z, 1.0), Y)
 
 
+def vectors_selected(y=Y):
+    """A row of a matrix, and a scale, for each point."""
+    mu = ab.sample("mu", dist.Normal(0.0, 2.0).expand([3, 2]).to_event(2))
+    scale = ab.sample("scale", dist.LogNormal(0.0, 0.5).expand([3]).to_event(1))
+    z = ab.sample("z", dist.Categorical(jnp.array([0.2, 0.3, 0.5])).expand([len(y)]).to_event(1))
+    ab.observe("y", dist.Normal(mu[z], scale[z][:, None]).to_event(2), np.stack([y, -y], axis=1))
+
+
+def shares_by_covariates(y=Y):
+    """Every point has shares of its own, and an offset among those of its row."""
+    slope = ab.sample("slope", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    z = ab.sample("z", dist.Categorical(logits=y[:, None] * slope).to_event(1))
+    offsets = jnp.outer(y, slope) + jnp.arange(3.0)
+    own = jnp.take_along_axis(offsets, z[:, None], axis=1)[:, 0]
+    ab.observe("y", dist.Normal(own + slope.at[2 * z].get(mode="fill", fill_value=0.5), 1.0), y)
+
+
 def urn():
     """Colours of balls, and which ball was drawn: every draw depends on all colours and its own ball."""
     colours = jnp.stack([ab.sample(f"colour{i}", dist.Bernoulli(0.5)) for i in range(3)])
@@ -314,5 +331,6 @@ CASES = [
     second_order, factorial, missing_data, covariates, tree, ring, grid, quadratic_form, pairs, different_sizes,
     depends_on_another, a_count_of_all, impossible_values, moving_zeros, moving_support, real_given_discrete,
     switching_regression, scaled_and_masked, prior_without_a_site, bounds_that_cross, whole_numbers_divided,
-    words_of_topics, inside_a_scan, guarded, several_sequences, unknown_coupling, unknown_weights, urn,
+    words_of_topics, inside_a_scan, guarded, several_sequences, unknown_coupling, unknown_weights,
+    vectors_selected, shares_by_covariates, urn,
 ]  # fmt: skip

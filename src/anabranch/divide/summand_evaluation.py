@@ -2,7 +2,7 @@
 
 Coordinates that have the same value wherever summands are evaluated are one input, and what is computed twice from the
 same inputs is computed once: the transitions of a hidden Markov model, written as a loop over time, are then one
-summand and not one for each step.
+summand and not one for each step. Arrays of such coordinates are computed as one number (`uniform`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from anabranch.divide.factors import Factors
 from anabranch.divide.graph import Equation, Graph, Node
 from anabranch.divide.packed_evaluation import evaluate_packed
 from anabranch.divide.packing import Lanes, form, plan
+from anabranch.divide.uniform import with_numbers
 
 __all__ = ["SummandEvaluator"]
 
@@ -30,7 +31,7 @@ class SummandEvaluator:
 
     Args:
         factors: the summands.
-        alike: a key for some columns; those of scalar sites with the same key have the same value at every point.
+        alike: a key for some columns; those with the same key have the same value at every point.
     """
 
     def __init__(self, factors: Factors, alike: Mapping[int, Hashable]) -> None:
@@ -39,9 +40,10 @@ class SummandEvaluator:
         nodes = [summand.node for summand in factors.summands]
         inputs = {node: None for node, _, _ in factors.inputs}
         schedule: list[Any] = self.graph.schedule(nodes, inputs)
-        self._steps = _without_repetition(self.graph, schedule, same)
+        steps = _without_repetition(self.graph, schedule, same)
         self.nodes = [same.get(node, node) for node in nodes]
         """Of each summand the node that computes it; summands that are always equal have the same one."""
+        self._steps = with_numbers(self.graph, steps, _uniform_inputs(factors, alike), self.nodes)
         self._plans: dict[tuple[int, ...], Any] = {}
 
     def colours(self, of_columns: Mapping[int, int]) -> list[frozenset[int]]:
@@ -142,6 +144,16 @@ def _same_inputs(factors: Factors, alike: Mapping[int, Hashable]) -> dict[Node, 
         if shape == () and columns.start in alike:
             key = alike[columns.start], factors.graph.types[node]
             out[node] = first.setdefault(key, node)
+    return out
+
+
+def _uniform_inputs(factors: Factors, alike: Mapping[int, Hashable]) -> list[Node]:
+    """The arrays whose coordinates all have the same value."""
+    out = []
+    for node, columns, shape in factors.inputs:
+        keys = {alike.get(column) for column in range(columns.start, columns.stop)}
+        if shape != () and len(keys) == 1 and None not in keys:
+            out.append(node)
     return out
 
 
