@@ -158,9 +158,12 @@ def test_a_cond_of_jax_on_a_state():
     np.testing.assert_allclose(density_of(program, y, x=x), exact, rtol=1e-8)
 
 
-def test_the_operations_to_compile_do_not_grow_with_the_length():
+@pytest.mark.parametrize(
+    ("program", "beside"), [(covariates, series), (missing, lambda n: np.random.default_rng(2).uniform(size=n) < 0.6)]
+)
+def test_the_operations_to_compile_do_not_grow_with_the_length(program, beside):
     def operations(length: int) -> int:
-        (path,) = ab.find_paths(covariates, series(length), series(length), executions=20).paths
+        (path,) = ab.find_paths(program, series(length), beside(length), executions=20).paths
         target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
         assert isinstance(target, Eliminated)
         with jax.enable_x64(True):

@@ -28,6 +28,9 @@ __all__ = ["Logs", "Tables"]
 _FREE, _REPEATED = -1, -2
 """In place of the number of a group: of elements that depend on no coordinate, and of those equal to others."""
 
+_MIN_ALIKE = 4
+"""Coordinates with a factor of their own from which on like ones without are given one."""
+
 
 class Logs(NamedTuple):
     """At points: the tables of each group of scopes, and the sum of the summands that depend on no variable."""
@@ -59,8 +62,9 @@ class Tables:
         self._groups = self._grouped(scopes)
         self._used = [i for i, (groups, _) in enumerate(self._places) if (groups != _REPEATED).any()]
         members = factors.scopes.members
-        of_groups = [[members[number] for number in group.scopes] for group in self._groups]
-        self.plan: Plan = make_plan(of_groups, order, self._sizes, [group.rows for group in self._groups])
+        of_groups = [[members[n] for n in group.scopes] + [(v,) for v in group.without] for group in self._groups]
+        rows = [np.append(group.rows, np.full(len(group.without), group.count - 1)) for group in self._groups]
+        self.plan: Plan = make_plan(of_groups, order, self._sizes, rows)
 
     def _coloured(self, scopes: Sequence[int]) -> tuple[dict[int, int], list[int]]:
         """The colour of each coordinate, and the number of values of each colour."""
@@ -90,8 +94,16 @@ class Tables:
         for (sizes, colours), numbers in by_form.items():
             rows: dict[Hashable, int] = {}
             own_rows = [rows.setdefault(contents[number], len(rows)) for number in numbers]
-            out.append(_Group(sizes, colours, numbers, np.array(own_rows)))
+            out.append(_Group(sizes, colours, numbers, np.array(own_rows), self._without(sizes, colours, numbers)))
         return out
+
+    def _without(self, sizes: tuple[int, ...], colours: tuple[int, ...], numbers: Sequence[int]) -> tuple[int, ...]:
+        """Like coordinates with no factor of their own, where others have one: the steps of a chain without data."""
+        if len(sizes) > 1 or len(numbers) < _MIN_ALIKE:
+            return ()
+        having = {self.factors.scopes.members[number][0] for number in numbers}
+        alike = (v for v, colour in self._colours.items() if colour == colours[0] and self._sizes[v] == sizes[0])
+        return tuple(v for v in alike if v not in having)
 
     def _contents(self, scopes: Sequence[int]) -> dict[int, Hashable]:
         """For each scope what its factor is the sum of: the same for scopes whose factors are always equal."""
@@ -291,17 +303,22 @@ class Tables:
 
 @dataclass(frozen=True)
 class _Group:
-    """Scopes whose coordinates have the same sizes and the same colours, and the row of each in the tables."""
+    """Scopes whose coordinates have the same sizes and the same colours, and the row of each in the tables.
+
+    The coordinates in `without` have no such factor, and are given a row of zeros, the last one: all steps of a chain
+    then have the same form.
+    """
 
     sizes: tuple[int, ...]
     colours: tuple[int, ...]
     scopes: list[int]
     rows: np.ndarray
+    without: tuple[int, ...]
 
     @property
     def count(self) -> int:
         """The number of rows."""
-        return int(self.rows.max()) + 1
+        return int(self.rows.max()) + 1 + bool(self.without)
 
 
 def _met(groups: np.ndarray) -> list[int]:
