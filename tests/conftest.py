@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -35,6 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(config.stash[COMPILED], ignore_errors=True))
     if not config.getoption("numprocesses", None):
         _use(config.stash[COMPILED])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark cases of tests with one_in(n) as slow, all but one in n, other ones for each test."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("one_in")
+        if marker is not None and item.get_closest_marker("slow") is None:
+            test, _, _ = item.nodeid.partition("[")
+            if (zlib.crc32(test.encode()) + seen[test]) % marker.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[test] += 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -53,6 +53,7 @@ def test_names_are_distinct():
     assert len({case.name for case in CASES}) == len(CASES)
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_runs_under_plain_numpyro(case):
     for seed in range(3):

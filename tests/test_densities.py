@@ -100,6 +100,7 @@ def marked(names):
     return [pytest.param(name, marks=pytest.mark.slow) if name.startswith("wishart") else name for name in names]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", marked(EASY))
 def test_a_reference_agrees_with_draws_from_the_prior(name):
     program, *args = EASY[name]
@@ -108,6 +109,7 @@ def test_a_reference_agrees_with_draws_from_the_prior(name):
     assert abs(estimate - REFERENCES[program](*args)) < 4 * sd + 1e-9
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", marked(BY_NAME))
 def test_a_program_divides_into_its_paths(name):
     density = BY_NAME[name]

@@ -33,6 +33,7 @@ first = cache(bits)
 """Of a run that several tests compare with one of their own."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("budget", [BUDGET, pytest.param(400_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_number_of_threads_does_not_matter(name, budget):

@@ -327,6 +327,7 @@ BUDGETED = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "budget"),
     [(name, budget) for name in BUDGETED if name != "interpreted" for budget in (3_000, 30_000)]
@@ -417,6 +418,7 @@ def test_time_or_an_interrupt_ends_a_run_whose_worker_hangs():
     assert out.splitlines() == ["[None]", "['done', None] True"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("ending", "code"), [("raise KeyboardInterrupt", -2), ("raise ValueError", 1), ("pass", 0)])
 def test_python_exits_cleanly_while_a_thread_compiles(ending, code):
     """A compilation that an interrupt left behind: of an end without an exception, its end is waited for."""
@@ -508,6 +510,7 @@ def shell(d):
     return program, np.log(0.5 * inside), np.log(0.5) + norm.logpdf(1.0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("d", [5, 9])
 def test_a_path_whose_first_visit_failed_is_not_negligible(d):
     """The first visit of the shell has a handful of effective draws, and found a part of its mass at most."""

@@ -38,6 +38,7 @@ def test_of_importance_sampling_the_evidence_is_noted_as_it_grows() -> None:
     assert abs(looks["log_evidence"].iloc[-1] - posterior.log_evidence) < 0.05
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("chains", "budget"), [(10, 3_000), (100, 25_000), (6, 9_000)])
 def test_of_chains_some_states_are_noted_for_every_chain(chains: int, budget: int) -> None:
     engine = ab.engines.RandomWalkMH(chains=chains)

@@ -202,6 +202,7 @@ CASES = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(("annotated", "plain", "args", "more"), CASES)
 def test_the_density_is_that_of_numpyros_enumeration(annotated, plain, args, more):

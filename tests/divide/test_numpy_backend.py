@@ -700,6 +700,7 @@ DENSITIES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_log_prob(name):
     make, parameters, value = DENSITIES[name]
@@ -742,6 +743,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms(name):
     constraint, free = TRANSFORMS[name]

@@ -872,6 +872,7 @@ def double_precision_inside():
     seen(1e3 * x)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CASES)
 def test_program(name):
     case = CASES[name]

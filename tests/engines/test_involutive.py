@@ -86,6 +86,7 @@ def stretch(trace, aux):
     return {"rate": trace["rate"] * jnp.exp(aux["u"])}, {"u": -aux["u"]}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_random_walk_finds_the_mean(seed):
     truth = exact.same_mean(Y, 0.0, 2.0, 1.0).mean[0]
@@ -281,6 +282,7 @@ def line_probability():
     return rising / (flat + rising)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("between", [0, 1])
 def test_birth_and_death_find_the_weights_of_paths(seed, between):
@@ -414,6 +416,7 @@ def test_moves_of_a_mixture_leave_the_posterior_as_it_is(number):
     assert np.abs(z_scores(before, after, functions)).max() < 4
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_split_merge_and_birth_death_find_the_posterior_of_a_mixture(seed):
     case = exact.named("unknown_components")

@@ -93,6 +93,7 @@ def independent(runner: Runner, state: Traces, rng: np.random.Generator) -> Trac
 KERNELS: list[Step] = [lightweight, random_walk, particle_gibbs, with_ancestors, interacting, independent]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 @pytest.mark.parametrize("step", KERNELS, ids=lambda step: step.__name__)
 def test_kernel_leaves_the_posterior_unchanged(step: Step, case: Exact) -> None:

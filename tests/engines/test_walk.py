@@ -80,6 +80,7 @@ def column(traces: Traces, name: str, entry: int = 0) -> np.ndarray:
     return np.where(traces.present[key], flat, -1.0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("local_share", [0.0, pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_exact_draws_stay_exact(local_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Walk, "min_visits", 0)

@@ -222,7 +222,7 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 
 
 SMALLEST = {
-    "gmm": (1_000, ("default", "is", "bbvi")),
+    "gmm": (1_000, ("default", "is")),
     "misspecified": (100, ("paper",)),
     "induction": (3_000, tuple(experiments.ENGINES)),
 }
