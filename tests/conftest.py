@@ -41,12 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark cases of tests with one_in(n) as slow, all but one in n, other ones for each test."""
+    """Mark cases of tests, or of files of tests, with one_in(n) as slow: all but one in n, others for each test."""
     seen: Counter[str] = Counter()
     for item in items:
         marker = item.get_closest_marker("one_in")
-        if marker is not None and item.get_closest_marker("slow") is None:
-            test, _, _ = item.nodeid.partition("[")
+        test, _, case = item.nodeid.partition("[")
+        if marker is not None and case and item.get_closest_marker("slow") is None:
             if (zlib.crc32(test.encode()) + seen[test]) % marker.args[0]:
                 item.add_marker(pytest.mark.slow)
             seen[test] += 1

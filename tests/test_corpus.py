@@ -9,6 +9,8 @@ from numpyro import handlers
 from anabranch.addresses import execution
 from corpus import CASES
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def run(case, seed, fixed=()):
     """One execution: its random sites, with the first discrete ones set to the values in `fixed`, in order."""

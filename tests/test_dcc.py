@@ -16,6 +16,8 @@ from anabranch.limits import Limits
 from exact import named
 from helpers import use_false_clock
 
+pytestmark = pytest.mark.one_in(2)
+
 FIGURE = named("figure_two")
 CORE = ("divide", "conquer", "allocate", "search", "engines")
 

@@ -14,6 +14,8 @@ from scipy.special import logsumexp
 
 import anabranch as ab
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def _load(name):
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parent.parent / "benchmarks" / f"{name}.py")

@@ -26,6 +26,8 @@ import anabranch as ab
 from anabranch.divide import Path
 from exact import EXACT, Exact, legendre, named
 
+pytestmark = pytest.mark.one_in(2)
+
 Nodes = tuple[np.ndarray, np.ndarray]
 """Where a rule for one coordinate looks, and the weight of each place."""
 

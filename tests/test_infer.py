@@ -80,11 +80,11 @@ def test_function_induction_of_the_paper(budget):
     np.testing.assert_allclose(heavy, exact, atol=0.02)
 
 
-@pytest.mark.parametrize("seeds", [4, pytest.param(400, marks=pytest.mark.slow)])
-def test_the_errors_are_calibrated(seeds):
+@pytest.mark.slow
+def test_the_errors_are_calibrated():
     case = named("figure_two")
-    posteriors = [ab.infer(case.program, *case.args, seed=seed, tolerance=0.02) for seed in range(seeds)]
-    check_calibrated({"figure 2": z_scores(posteriors, case.log_evidence)}, min_scores=seeds)
+    posteriors = [ab.infer(case.program, *case.args, seed=seed, tolerance=0.02) for seed in range(400)]
+    check_calibrated({"figure 2": z_scores(posteriors, case.log_evidence)})
 
 
 def three_rare(y):

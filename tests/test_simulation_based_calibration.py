@@ -31,6 +31,8 @@ from scipy.special import logsumexp
 
 import anabranch as ab
 
+pytestmark = pytest.mark.one_in(2)
+
 SIMULATIONS = 100
 QUICK_SIMULATIONS = 6
 DRAWS = 1000

@@ -261,6 +261,19 @@ def test_chains_count_by_their_effective_size(division):
     assert np.isclose(sd(1000.0), points.std() / np.sqrt(1000))
 
 
+def test_weights_with_a_heavy_tail_have_a_larger_error(division):
+    path = next(path for path in division if path.dim == 1)
+    points = np.random.default_rng(0).normal(size=(1000, 1))
+
+    def sd(k):
+        estimate = Estimate.from_draws(points, np.zeros(1000), -5.0, 0.01, 1000, "weights", pareto_k=k)
+        posterior = Posterior(division.program, [Solution(path, estimate)], solved.run())
+        return posterior.expectation(lambda draw: draw["mu"])[1]
+
+    assert sd(0.4) == sd(np.nan)
+    assert np.isclose(sd(0.6), 1000**0.05 * sd(0.4))
+
+
 def test_expectation_says_what_no_draw_has_and_passes_other_errors_on(posterior):
     with pytest.raises(errors.UnknownName, match=r"reads: it lacks 'nope'\. There are: mean, model, mu, shift, twice"):
         posterior.expectation(lambda draw: draw["nope"])

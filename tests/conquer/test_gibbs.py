@@ -30,6 +30,8 @@ from elimination_cases import (
     several_sequences,
 )
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def lattice(rows: int, columns: int) -> np.ndarray:
     number = np.arange(rows * columns).reshape(rows, columns)

@@ -17,6 +17,8 @@ from anabranch.conquer.student import StudentMixture
 from calibration import check_calibrated, z_scores
 from exact import named
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def solve(path, seed, evaluations=20_000, visits=1, strategy=None, begin=None):
     strategy = strategy or ModeMixture()

@@ -12,6 +12,8 @@ from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.prior_scan import scanned, summits
 from anabranch.conquer.student import StudentMixture
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def narrow_and_wide(dim):
     """Modes of equal mass, one five times narrower; climbs from one draw in 3,000 lead to it in six dimensions."""

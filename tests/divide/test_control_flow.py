@@ -11,6 +11,8 @@ from scipy.stats import norm
 
 import anabranch as ab
 
+pytestmark = pytest.mark.one_in(2)
+
 Y = np.array([0.3, -0.8, 1.9, 2.4])
 
 

@@ -18,6 +18,8 @@ from helpers import (
     some_rows,
 )
 
+pytestmark = pytest.mark.one_in(2)
+
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 

@@ -13,6 +13,8 @@ from anabranch.divide.site_transforms import can_have
 from corpus import CASES
 from helpers import indicator, interpreted, row
 
+pytestmark = pytest.mark.one_in(2)
+
 CORPUS = {case.name: case for case in CASES}
 
 

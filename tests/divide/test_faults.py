@@ -32,6 +32,8 @@ from anabranch import errors
 from anabranch.language import deterministic, factor, observe, sample
 from helpers import agrees_with_numpyro, interpreted, named_log_density
 
+pytestmark = pytest.mark.one_in(2)
+
 N01 = dist.Normal(0.0, 1.0)
 
 

@@ -16,6 +16,8 @@ from numpyro.distributions import biject_to, constraints
 
 from anabranch.divide import numpy_backend
 
+pytestmark = pytest.mark.one_in(2)
+
 N = 5
 
 

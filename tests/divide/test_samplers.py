@@ -13,6 +13,8 @@ from scipy import stats
 from anabranch.divide import samplers
 from anabranch.divide.samplers import draw
 
+pytestmark = pytest.mark.one_in(2)
+
 N = 20_000
 
 

@@ -16,6 +16,8 @@ from scipy.stats import multivariate_normal, norm
 import anabranch as ab
 from anabranch import errors
 
+pytestmark = pytest.mark.one_in(2)
+
 N01 = dist.Normal(0.0, 1.0)
 ONE = norm.logpdf(0.7, 0.0, np.sqrt(2.0))
 """log Z of x ~ N(0, 1), y ~ N(x, 1) at y = 0.7."""

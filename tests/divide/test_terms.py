@@ -21,6 +21,8 @@ from anabranch.divide.terms import Evaluator, Term, Terms
 from corpus import CASES, Case
 from helpers import interpreted, numpyro_log_density, row
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def computed(recording: Recording, terms: list[Term], values: dict[str, np.ndarray]) -> np.ndarray:
     """Terms (n, terms) by NumPy, at values of the sites."""

@@ -14,6 +14,8 @@ from scipy.stats import norm
 import anabranch as ab
 from anabranch.divide.internals import PathTrace
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def log_likelihood(division, **values):
     """Of one execution with these values, on the path that it takes."""

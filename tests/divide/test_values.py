@@ -27,6 +27,8 @@ import anabranch as ab
 from anabranch.language import deterministic, factor, observe, sample
 from helpers import agrees_with_numpyro, named_log_density, some_rows
 
+pytestmark = pytest.mark.one_in(2)
+
 
 def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, executions=200, reference=None):
     """Divide, count the paths, and compare the density of some executions of each with NumPyro's."""

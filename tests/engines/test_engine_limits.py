@@ -26,6 +26,8 @@ from anabranch.engines.walk import Walk
 from anabranch.limits import LimitReached, Limits, Pace, enforced
 from helpers import use_false_clock
 
+pytestmark = pytest.mark.one_in(2)
+
 SECONDS = 1.0
 
 

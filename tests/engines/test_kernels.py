@@ -23,6 +23,8 @@ from anabranch.engines.traces import Traces
 from engine_cases import BOUNDS, CASES, SERIES, hidden_branches
 from exact import Exact, named
 
+pytestmark = pytest.mark.one_in(2)
+
 Step = Callable[[Runner, Traces, np.random.Generator], Traces]
 
 TRIED = [case for case in CASES if case.name in ("normal_mean", "hidden_branches", "stopped", "coin", "barrier")]

@@ -33,6 +33,8 @@ from anabranch.progress import make_progress
 from exact import named
 from helpers import use_false_clock
 
+pytestmark = pytest.mark.one_in(2)
+
 Program = Callable[..., Any]
 
 

@@ -10,10 +10,10 @@ error of its evidence, s_k relative to it, which are taken to be independent:
 
     sd² = Σ_k w_k² (c_k Σ_i v_ki² (g_ki − ḡ_k)² + ḡ_k² s_k²),    ḡ_k = Σ_i v_ki g_ki.
 
-c_k = (1/Σ_i v_ki²)/ess_k is one for independent draws, and larger for chains. Fewer than ten effective draws do not
-show how f varies within a path: the unweighted variance of f over its draws takes the place of the weighted one. If a
-share u of the posterior mass may be where no draws are (`Evidence.doubtful_share`), f may differ there by its standard
-deviation σ over the draws, which adds (u σ)².
+c_k = (1/Σ_i v_ki²)/ess_k is one for independent draws, and larger for chains, and for weights with a heavy tail
+(`heavy_tailed`). Fewer than ten effective draws do not show how f varies within a path: the unweighted variance of f
+over its draws takes the place of the weighted one. If a share u of the posterior mass may be where no draws are
+(`Evidence.doubtful_share`), f may differ there by its standard deviation σ over the draws, which adds (u σ)².
 
 An engine that samples whole executions gives draws in independent blocks (`blocks.py`), and the error comes from the
 sums of w_k v_ki g_ki over each block. A path with too many draws is resampled, to weights u_ki, but keeps its own
@@ -35,6 +35,7 @@ from anabranch.combine.draws import Draw, drawn_at
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.probability import listed_names
 from anabranch.combine.solution import Solution
+from anabranch.conquer.estimate import heavy_tailed
 from anabranch.conquer.weights import systematic
 
 __all__ = ["expectation"]
@@ -98,6 +99,7 @@ def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> tuple[n
     weights = solution.weights
     own = 1 / (weights**2).sum()
     ess = np.inf if solution.is_exact else estimate.ess if estimate.ess > 0 else own
+    ess /= heavy_tailed(1.0, estimate.pareto_k, ess) ** 2
     if len(weights) <= limit:
         return np.arange(len(weights)), weights, own / ess
     chosen = systematic(weights, limit, rng)
