@@ -49,7 +49,7 @@ test-slow: $(INSTALLED) ## run the tests that `make test` leaves out, which take
 	@echo "==> pytest, slow"
 	@$(OPTIMISED) $(BIN)/python -m pytest $(XDIST) -m slow $(PYTEST_ARGS)
 	@echo "==> pytest, more examples"
-	@$(OPTIMISED) ANABRANCH_EXAMPLES=5 $(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) tests/divide/test_properties.py
+	@$(OPTIMISED) ANABRANCH_EXAMPLES=10 $(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) tests/divide/test_properties.py
 
 test-versions: $(INSTALLED) ## run the tests with the oldest and the newest versions of Python, jax and NumPyro supported
 	@$(OPTIMISED) $(BIN)/nox -- $(PYTEST_ARGS)

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import anabranch as ab
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 
 def _load(name):
@@ -102,7 +102,6 @@ def marked(names):
     return [pytest.param(name, marks=pytest.mark.slow) if name.startswith("wishart") else name for name in names]
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", marked(EASY))
 def test_a_reference_agrees_with_draws_from_the_prior(name):
     program, *args = EASY[name]
@@ -111,7 +110,6 @@ def test_a_reference_agrees_with_draws_from_the_prior(name):
     assert abs(estimate - REFERENCES[program](*args)) < 4 * sd + 1e-9
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", marked(BY_NAME))
 def test_a_program_divides_into_its_paths(name):
     density = BY_NAME[name]
@@ -124,6 +122,7 @@ def test_a_program_divides_into_its_paths(name):
     assert np.isfinite(density.log_evidence)
 
 
+@pytest.mark.slow
 def test_finer_quadrature_gives_the_same(monkeypatch):
     truths = {name: density.log_evidence for name, density in BY_NAME.items()}
     coarse = densities.rule

@@ -26,7 +26,7 @@ import anabranch as ab
 from anabranch.divide import Path
 from exact import EXACT, Exact, legendre, named
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 Nodes = tuple[np.ndarray, np.ndarray]
 """Where a rule for one coordinate looks, and the weight of each place."""
@@ -309,7 +309,6 @@ def test_probabilities_are_probabilities(case):
         assert max(of_values.values()) < 0.98, "the answer is nearly certain: a method could guess it"
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", EXACT, ids=identify)
 def test_paths_are_found(case):
     division = ab.find_paths(case.program, *case.args, executions=200)
@@ -325,7 +324,6 @@ def test_paths_are_found(case):
         assert case.probabilities.keys() | case.expectations.keys() <= row.keys()
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", WHOLE, ids=identify)
 def test_reference_is_the_integral_over_all_paths(case):
     executions = 20_000 if case.name in LOOPS else case.executions  # so that what is not met is below the tolerance

@@ -125,6 +125,7 @@ def test_the_misspecified_mixture():
     assert abs(posterior.log_evidence - exact) < 3.5 * posterior.log_evidence_sd < 0.05
 
 
+@pytest.mark.slow
 def test_a_tenth_of_the_budget_is_less_exact_and_not_wrong() -> None:
     """The modes of 26 paths are narrow: a small first visit of each missed them all."""
     data = programs.function_induction_data()

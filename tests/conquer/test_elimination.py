@@ -23,7 +23,7 @@ from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_
 from anabranch.divide import Path, finite_values
 from elimination_cases import CASES, SPLIT, urn, words_of_topics
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 ALL = Elimination(max_enumerated=0)
 
@@ -216,9 +216,10 @@ def _log(groups, tables, z: Sequence[int], point: int) -> float:
     return float(sum(table[tuple(z[v] for v in scope)] for table, scope in pairs))
 
 
-def test_random_factor_graphs():
+@pytest.mark.parametrize("trials", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_random_factor_graphs(trials):
     rng = np.random.default_rng(0)
-    for trial in range(40):
+    for trial in range(trials):
         n = int(rng.integers(1, 8))
         sizes = {v: int(rng.integers(1, 4)) for v in range(n)}
         scopes = {tuple(sorted(rng.choice(n, size=min(n, rng.integers(1, 4)), replace=False).tolist()))

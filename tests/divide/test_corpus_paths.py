@@ -18,7 +18,7 @@ from helpers import (
     some_rows,
 )
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -31,7 +31,6 @@ def explored(name):
     return division, division.explore(40, seed=1)
 
 
-@pytest.mark.one_in(2)
 @EACH
 def test_number_of_paths(case):
     division, _ = explored(case.name)
@@ -61,7 +60,6 @@ def test_known_executions_run_no_python(case):
     assert (division.python_runs, len(division)) == (runs, paths)
 
 
-@pytest.mark.one_in(2)
 @EACH
 def test_values_and_points_and_back(case):
     _, executions = explored(case.name)
@@ -78,7 +76,6 @@ def test_values_and_points_and_back(case):
             np.testing.assert_allclose(again[name], value, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.one_in(3)
 @EACH
 @pytest.mark.parametrize(("of_each", "at_most"), [(1, 3), pytest.param(2, 6, marks=pytest.mark.slow)])
 def test_density_is_numpyro_s(case, of_each, at_most):
@@ -90,7 +87,6 @@ def test_density_is_numpyro_s(case, of_each, at_most):
         assert named_log_density(path, points)[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.one_in(3)
 @EACH
 def test_coordinates_and_their_density_are_numpyro_s(case):
     _, executions = explored(case.name)
@@ -106,7 +102,6 @@ def test_coordinates_and_their_density_are_numpyro_s(case):
         assert evaluation.log_density[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.one_in(3)
 @EACH
 def test_compiled_density_is_the_host_s(case):
     _, executions = explored(case.name)

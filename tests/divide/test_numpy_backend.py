@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to, constraints
 
 from anabranch.divide import numpy_backend
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 N = 5
 
@@ -702,7 +702,6 @@ DENSITIES = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_log_prob(name):
     make, parameters, value = DENSITIES[name]
@@ -745,7 +744,6 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms(name):
     constraint, free = TRANSFORMS[name]

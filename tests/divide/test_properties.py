@@ -63,7 +63,7 @@ def nearby(points, discrete, seed=0, scale=0.5):
 # Densities
 
 
-@few(10)
+@few(5)
 @given(programs())
 def test_density_is_numpyro_s(program):
     division = ab.find_paths(program, executions=100)
@@ -76,7 +76,7 @@ def test_density_is_numpyro_s(program):
         assert named_log_density(path, points)[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@few(3)
+@few(2)
 @given(programs())
 def test_compiled_density_is_the_host_s(program):
     division = ab.find_paths(program, executions=100)
@@ -85,7 +85,7 @@ def test_compiled_density_is_the_host_s(program):
         assert_same_evaluation(group.path.evaluate(points), group.path.evaluate(points, compile=False))
 
 
-@few(8)
+@few(4)
 @given(programs())
 def test_interpreted_density_is_the_host_s(program):
     division, slowly = ab.find_paths(program, executions=200), interpreted(program)
@@ -104,7 +104,7 @@ def test_interpreted_density_is_the_host_s(program):
         assert_same_evaluation(path.evaluate(points, compile=False), expected)
 
 
-@few(4)
+@few(2)
 @given(programs(), st.sampled_from([0.0, 0.3, 1.0]))
 def test_gradient_is_the_finite_difference(program, inverse_temperature):
     division = ab.find_paths(program, executions=100)
@@ -140,7 +140,7 @@ def test_gradient_at_several_temperatures(program):
 # Paths as a partition
 
 
-@few(12)
+@few(6)
 @given(programs())
 def test_every_execution_is_in_one_path(program):
     division = ab.find_paths(program, executions=200)
@@ -148,7 +148,7 @@ def test_every_execution_is_in_one_path(program):
         assert [other for other in division if indicator(other, values)] == [path]
 
 
-@few(12)
+@few(6)
 @given(programs())
 def test_python_runs_once_per_decision_sequence(program):
     division = ab.find_paths(program, executions=200)
@@ -164,7 +164,7 @@ def test_python_runs_once_per_decision_sequence(program):
 # Prior probabilities
 
 
-@few(12)
+@few(6)
 @given(programs())
 def test_explored_is_the_sum_over_paths(program):
     division = ab.find_paths(program, executions=5)
@@ -174,7 +174,7 @@ def test_explored_is_the_sum_over_paths(program):
         division.explore(20, seed)
 
 
-@few(10)
+@few(5)
 @given(programs(finite=True))
 def test_everything_is_explored_of_a_finite_program(program):
     division = ab.find_paths(program, executions=20_000)
@@ -185,7 +185,7 @@ def test_everything_is_explored_of_a_finite_program(program):
         assert draws.log_probability_sd < 1e-9
 
 
-@few(12)
+@few(6)
 @given(programs())
 def test_paths_are_as_frequent_as_they_say(program):
     known, fresh = 3000, 3000
@@ -200,7 +200,7 @@ def test_paths_are_as_frequent_as_they_say(program):
         assert counts[signature] / fresh == pytest.approx(probability, abs=5 * np.sqrt(variance) + 5 / known)
 
 
-@few(10)
+@few(5)
 @given(programs())
 def test_prior_draws_say_the_same_probability(program):
     known, n = 3000, 2000
@@ -216,7 +216,7 @@ def test_prior_draws_say_the_same_probability(program):
         assert draws.log_probability == pytest.approx(np.log(p), abs=5 * error + 5 / (known * p))
 
 
-@few(5)
+@few(2)
 @given(programs())
 def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
     """Draws within a path take its decision sequences as often as executions from the prior do."""
@@ -237,7 +237,7 @@ def test_prior_draws_are_spread_over_the_sequences_of_a_path(program):
 # The same again
 
 
-@few(8)
+@few(4)
 @given(programs())
 def test_executions_follow_from_the_seed_alone(program):
     fresh = Division(Program(program))
@@ -251,7 +251,7 @@ def test_executions_follow_from_the_seed_alone(program):
             assert np.array_equal(value, again[member][name])
 
 
-@few(10)
+@few(5)
 @given(programs())
 def test_another_seed_gives_other_executions(program):
     division = Division(Program(program))
@@ -261,7 +261,7 @@ def test_another_seed_gives_other_executions(program):
     assert len(drawn) == 60
 
 
-@few(4)
+@few(2)
 @given(programs())
 def test_interpreted_executions_differ_from_each_other(program):
     division = interpreted(program)
@@ -270,7 +270,7 @@ def test_interpreted_executions_differ_from_each_other(program):
     assert len({float(np.ravel(values[first])[0]) for values in executions.values()}) == 25
 
 
-@few(4)
+@few(2)
 @given(programs())
 def test_interpreted_paths_are_those_of_the_division(program):
     n = 40
@@ -284,7 +284,7 @@ def test_interpreted_paths_are_those_of_the_division(program):
 # Crossing to another process
 
 
-@few(6)
+@few(3)
 @given(programs())
 def test_pickled_path_is_the_same(program):
     for path in ab.find_paths(program, executions=100).paths[:3]:
@@ -296,7 +296,7 @@ def test_pickled_path_is_the_same(program):
         assert_same_evaluation(again.evaluate(points, compile=False), path.evaluate(points, compile=False), tolerance=0)
 
 
-@few(6)
+@few(3)
 @given(programs())
 def test_pickled_interpreted_path_is_the_same(program):
     division = interpreted(program)
@@ -308,7 +308,7 @@ def test_pickled_interpreted_path_is_the_same(program):
         assert_same_evaluation(again.evaluate(points), group.path.evaluate(points), tolerance=0)
 
 
-@few(6)
+@few(3)
 @given(programs())
 def test_path_from_its_answers_alone(program):
     for path in ab.find_paths(program, executions=100).paths[:3]:
@@ -503,7 +503,7 @@ def check_selects(program, select, executions):
     return division
 
 
-@few(10)
+@few(5)
 @given(source=sources(whole=False))
 def test_selects_have_the_density_of_the_branches(tmp_path_factory, source):
     program = written(tmp_path_factory.getbasetemp(), source)
@@ -512,14 +512,14 @@ def test_selects_have_the_density_of_the_branches(tmp_path_factory, source):
     assert [path.decisions for path in division] == [((),)]
 
 
-@few(8)
+@few(4)
 @given(source=sources(whole=True))
 def test_selects_leave_branches_on_discrete_values(tmp_path_factory, source):
     program = written(tmp_path_factory.getbasetemp(), source)
     check_selects(program, selecting(program), 8)
 
 
-@few(3)
+@few(2)
 @given(source=sources(whole=False))
 def test_selects_compile_and_have_gradients(tmp_path_factory, source):
     program = written(tmp_path_factory.getbasetemp(), source)

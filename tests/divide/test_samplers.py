@@ -13,7 +13,7 @@ from scipy import stats
 from anabranch.divide import samplers
 from anabranch.divide.samplers import draw
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 N = 20_000
 
@@ -225,7 +225,6 @@ def check_frequencies(distribution, x):
         assert stats.chi2.sf(statistic, max(common.sum(), 1)) > 1e-5
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.usefixtures("host_only")
 @pytest.mark.optimised  # thousands of draws through distribution functions that are loops
 @pytest.mark.parametrize(("construct", "arguments"), batches(CONTINUOUS))
@@ -236,7 +235,6 @@ def test_continuous_distributions_have_their_law(construct, arguments):
     check_law(distribution, x)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("host_only")
 @pytest.mark.parametrize(("construct", "arguments"), batches(DISCRETE))
 def test_discrete_distributions_have_their_law(construct, arguments):
@@ -271,7 +269,6 @@ def test_parameters_by_row_draw_as_shared_ones_do(construct, arguments):
         np.testing.assert_allclose(draw(as_rows(distribution, n), generator(), n), x, rtol=1e-12)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("host_only")
 @pytest.mark.parametrize("method", ["onion", "cvine"])
 @pytest.mark.parametrize("concentration", [1.5, np.array([0.5, 4.0])], ids=["one", "batch"])
@@ -347,7 +344,6 @@ MOMENTS = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("host_only")
 @pytest.mark.parametrize("case", WRAPPED)
 def test_wrapped_distributions_have_their_moments_and_independent_elements(case):
@@ -393,7 +389,6 @@ ROWS = {
 }
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.usefixtures("host_only")
 @pytest.mark.parametrize("case", ROWS)
 def test_rows_with_different_parameters_get_their_own(case):

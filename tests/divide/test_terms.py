@@ -21,7 +21,7 @@ from anabranch.divide.terms import Evaluator, Term, Terms
 from corpus import CASES, Case
 from helpers import interpreted, numpyro_log_density, row
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 
 def computed(recording: Recording, terms: list[Term], values: dict[str, np.ndarray]) -> np.ndarray:
@@ -53,7 +53,6 @@ def reads(path: Path) -> dict[tuple[str, str], set[str]]:
 # The corpus -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_terms_add_up_and_read_what_they_say(case: Case) -> None:
     """Their sum is NumPyro's log density; a change of a site changes only terms that read it."""
@@ -81,7 +80,6 @@ def _changed(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return value * rng.uniform(0.9, 0.99, value.shape)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.name)
 def test_numpy_and_jax_agree_on_any_of_the_terms(case: Case) -> None:
     division = ab.find_paths(case.program, *case.args, executions=20)

@@ -27,7 +27,7 @@ import anabranch as ab
 from anabranch.language import deterministic, factor, observe, sample
 from helpers import agrees_with_numpyro, named_log_density, some_rows
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 
 def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, executions=200, reference=None):
@@ -874,7 +874,6 @@ def double_precision_inside():
     seen(1e3 * x)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CASES)
 def test_program(name):
     case = CASES[name]

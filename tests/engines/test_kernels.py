@@ -23,7 +23,7 @@ from anabranch.engines.traces import Traces
 from engine_cases import BOUNDS, CASES, SERIES, hidden_branches
 from exact import Exact, named
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 Step = Callable[[Runner, Traces, np.random.Generator], Traces]
 
@@ -95,7 +95,6 @@ def independent(runner: Runner, state: Traces, rng: np.random.Generator) -> Trac
 KERNELS: list[Step] = [lightweight, random_walk, particle_gibbs, with_ancestors, interacting, independent]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 @pytest.mark.parametrize("step", KERNELS, ids=lambda step: step.__name__)
 def test_kernel_leaves_the_posterior_unchanged(step: Step, case: Exact) -> None:

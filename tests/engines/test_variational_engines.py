@@ -33,7 +33,7 @@ from anabranch.progress import make_progress
 from exact import named
 from helpers import use_false_clock
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 Program = Callable[..., Any]
 
@@ -281,7 +281,6 @@ def test_bbvi_finds_the_bias_of_a_coin():
     assert abs(mean - 17 / 24) < 4 * error < 0.02
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "discrete", "within"),
     [
@@ -298,14 +297,14 @@ def test_bbvi_finds_the_bias_of_a_coin():
 )
 def test_bbvi_on_programs_with_several_paths(name, discrete, within):
     case = named(name)
-    posteriors = [infer(BBVI(), case.program, *case.args, seed=seed, budget=12_000) for seed in range(3)]
+    posteriors = [infer(BBVI(), case.program, *case.args, seed=seed, budget=12_000) for seed in range(2)]
     check(posteriors, case.log_evidence, within)
     check_probabilities(posteriors[0], discrete, case.probabilities[discrete])
 
 
 def test_bbvi_with_as_many_sites_as_a_poisson_number_says():
     log_evidence, probabilities = many_sites_log_evidence(4.0)
-    posteriors = [infer(BBVI(), many_sites, 4.0, seed=seed, budget=12_000) for seed in range(3)]
+    posteriors = [infer(BBVI(), many_sites, 4.0, seed=seed, budget=12_000) for seed in range(2)]
     check(posteriors, log_evidence, within=0.1)
     check_probabilities(posteriors[0], "n", probabilities)
 
@@ -326,7 +325,6 @@ def test_bbvi_where_everything_has_density_zero():
     assert infer(BBVI(), program, budget=2_000).log_evidence == -np.inf
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fixed", [True, False])
 def test_bbvi_where_possible_values_depend_on_the_execution(fixed):
     def program(y):
@@ -438,11 +436,10 @@ def test_it_stops_when_the_error_is_small():
 # SVI -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("estimator", ["score", "pathwise"])
 def test_svi_where_the_guide_can_be_the_posterior(estimator):
     engine = SVI(normal_guide, rate=0.2, estimator=estimator)
-    posteriors = [infer(engine, normal_model, Y, seed=seed) for seed in range(3)]
+    posteriors = [infer(engine, normal_model, Y, seed=seed) for seed in range(2)]
     check(posteriors, LOG_Z, within=0.01)
     found = engine.parameters(normal_model, Y, budget=60_000)
     assert abs(found["loc"] - MEAN) < 0.01 * SD
@@ -490,7 +487,7 @@ def branching_guide(y: float) -> None:
 
 def test_svi_where_the_guide_has_guards():
     case = named("figure_two")
-    posteriors = [infer(SVI(branching_guide, rate=0.2), case.program, *case.args, seed=seed) for seed in range(3)]
+    posteriors = [infer(SVI(branching_guide, rate=0.2), case.program, *case.args, seed=seed) for seed in range(2)]
     check(posteriors, case.log_evidence, within=0.02)
     check_probabilities(posteriors[0], "left", case.probabilities["left"])
 
@@ -512,7 +509,7 @@ def test_svi_keeps_out_of_density_zero():
         scale = numpyro.param("scale", 1.0, constraint=constraints.positive)
         ab.sample("x", dist.Normal(numpyro.param("loc", 0.0), scale))
 
-    posteriors = [infer(SVI(guide), not_below_zero, 0.2, seed=seed) for seed in range(3)]
+    posteriors = [infer(SVI(guide), not_below_zero, 0.2, seed=seed) for seed in range(2)]
     check(posteriors, not_below_zero_log_evidence(0.2), within=0.1)
 
 
