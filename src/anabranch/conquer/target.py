@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,7 +25,7 @@ from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_poi
 from anabranch.limits import LimitReached, checkpoint
 from anabranch.settings import check, whole
 
-__all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings"]
+__all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings", "Way", "Ways"]
 
 MAX_BATCH = 20_000
 """Points that strategies evaluate in one call; more would take more memory."""
@@ -196,6 +197,35 @@ class TargetSettings:
               prior_attempts=whole(1))  # fmt: skip
 
 
+class Way(Enum):
+    """How points are evaluated: by NumPy, by the compiled function with the gradient, or by the one without."""
+
+    HOST, GRADIENT, PLAIN = range(3)
+
+
+class Ways:
+    """Decides how points are evaluated, by counting: a function is compiled when enough of them have come.
+
+    Attributes:
+        is_differentiated: whether the function with the gradient is compiled.
+    """
+
+    def __init__(self, settings: TargetSettings) -> None:
+        self.settings, self.is_differentiated = settings, False
+        self._on_host, self._with_gradient = 0, 0
+
+    def next(self, points: int, cost: int | None = None) -> Way:
+        """The way for so many points, which take as long on the host as `cost` points of a path as a rule do."""
+        on_host = self._on_host + max(points if cost is None else cost, self.settings.call_cost)
+        if not self.is_differentiated and on_host <= self.settings.compile_above:
+            self._on_host = on_host
+            return Way.HOST
+        if self.is_differentiated and self._with_gradient + points <= self.settings.compile_plain_above:
+            self._with_gradient += points
+            return Way.GRADIENT
+        return Way.PLAIN
+
+
 class PathTarget(Target):
     """The density of a path itself."""
 
@@ -203,8 +233,7 @@ class PathTarget(Target):
         super().__init__(path, np.arange(path.dim), Account())
         self.found_by, self.settings = list(found_by), settings or TargetSettings()
         self._has_gradient = path.has_gradient
-        self._on_host, self._with_gradient = 0, 0
-        self._differentiated = False
+        self._ways = Ways(self.settings)
 
     @cached_property
     def samplers(self) -> dict[Any, Callable[..., Any]]:
@@ -225,12 +254,10 @@ class PathTarget(Target):
             return self._noted(self._evaluate(points))
 
     def _evaluate(self, points: np.ndarray) -> Evaluation:
-        on_host = self._on_host + max(len(points), self.settings.call_cost)
-        if not self._differentiated and on_host <= self.settings.compile_above:
-            self._on_host = on_host
+        way = self._ways.next(len(points))
+        if way is Way.HOST:
             return self.path.evaluate(points, compile=False)
-        if self._differentiated and self._with_gradient + len(points) <= self.settings.compile_plain_above:
-            self._with_gradient += len(points)
+        if way is Way.GRADIENT:
             return self.path.differentiate(points)[0]
         return self.path.evaluate(points)
 
@@ -241,7 +268,7 @@ class PathTarget(Target):
             except errors.NoGradient:
                 self._has_gradient = False
                 raise
-            self._differentiated = True
+            self._ways.is_differentiated = True
             return self._noted(evaluation), gradient
 
     def log_density_function(self) -> Callable[[Any], Any]:

@@ -24,7 +24,7 @@ from anabranch.conquer.elimination.conditionals import NUMBERS_AT_ONCE, batches,
 from anabranch.conquer.elimination.sums import log_sum_by_jax, log_sum_by_numpy
 from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.elimination.windows import Sides, tails
-from anabranch.conquer.target import Target, TargetSettings
+from anabranch.conquer.target import Target, TargetSettings, Way, Ways
 from anabranch.divide import Evaluation, Jitted, PriorDraws, in_blocks
 
 __all__ = ["Eliminated"]
@@ -47,7 +47,7 @@ class Eliminated(Target):
         super().__init__(target.path, np.setdiff1d(target.columns, list(block.values)), target.account)
         self.target, self.block, self.others, self.cut = target, block, others, cut or {}
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
-        self._on_host = 0
+        self._ways = Ways(self.settings)
 
     @property
     def tables(self) -> list[Tables]:
@@ -108,6 +108,7 @@ class Eliminated(Target):
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
             *values, gradient = in_blocks(self._gradient, self._block, self._joined(points), inverse_temperature)
+            self._ways.is_differentiated = True
             gradient = gradient[:, self.columns]
             return self._noted(Evaluation(*values)), np.where(np.isfinite(gradient), gradient, 0.0)
 
@@ -159,10 +160,15 @@ class Eliminated(Target):
 
     def _joined(self, points: np.ndarray) -> np.ndarray:
         """Rows of all coordinates of the path; those summed out have any of their values."""
-        out = np.empty((len(points), self.path.dim))
+        out = np.tile(self._first, (len(points), 1))
         out[:, self.columns] = points
-        for column, values in self.values.items():
-            out[:, column] = values[0]
+        return out
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """The first value of each coordinate that is summed out."""
+        out = np.zeros(self.path.dim)
+        out[list(self.values)] = [values[0] for values in self.values.values()]
         return out
 
     def _blocks(self, n: int) -> Iterator[slice]:
@@ -172,11 +178,12 @@ class Eliminated(Target):
         """The parts of an evaluation, and log Σ_z prior · likelihood^β for each β."""
         rows = self._joined(points)
         steps = sum(len(each.plan.batches) for each in self.tables)
-        on_host = self._on_host + max(len(points) * self.terms, self.settings.call_cost, steps)
         with self._timed(len(points)):
-            if on_host <= self.settings.compile_above or not self.dim:
-                self._on_host = on_host
+            way = self._ways.next(len(points), max(len(points) * self.terms, steps))
+            if way is Way.HOST or not self.dim:
                 return self._by_numpy(rows, *betas)
+            if way is Way.GRADIENT and not betas:
+                return in_blocks(self._gradient, self._block, rows, 1.0)[:-1]
             return in_blocks(self._tempered if betas else self._function, self._block, rows, *betas)
 
     def _by_numpy(self, rows: np.ndarray, *betas: float) -> Sequence[np.ndarray]:
