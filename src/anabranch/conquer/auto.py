@@ -68,7 +68,7 @@ class AutoState:
         state: its state, None before it has begun.
         population: the tempered population.
         opinion: what the population says of the mixture.
-        scanned: prior draws that were scanned for modes.
+        scanned: prior draws that were scanned.
         scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
         scouting: evaluations of these and all other such climbs.
         first: the log evidence by importance weights before that.
@@ -101,6 +101,7 @@ class Auto:
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
         scan_from: evaluations of a visit from which on the prior is scanned for narrow modes (`prior_scan`).
+        min_prior_scan: draws of these scans, after which weights that nobody objects to are believed without another.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
         max_rounds: how often a mixture is extended by the particles that object to it.
         unconfirmed_sd: the least error of an estimate without a second opinion.
@@ -123,6 +124,7 @@ class Auto:
     sweep_evaluations: int = 100_000
     min_draws: int = 10_000
     scan_from: int = 20_000
+    min_prior_scan: int = 30_000
     jumps_from: int = 5_000
     max_rounds: int = 6
     unconfirmed_sd: float = 0.05
@@ -131,8 +133,8 @@ class Auto:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
         check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), min_prior_draws=whole(),
-              sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), jumps_from=whole(),
-              max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
+              sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), min_prior_scan=whole(),
+              jumps_from=whole(), max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
         """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
@@ -160,8 +162,7 @@ class Auto:
             return replace(self.tempering.estimate(target, state.state), is_confirmed=is_whole)
         if state.method in (ENUMERATE, FORWARD):
             return self._strategy(state.method).estimate(target, state.state)
-        population = state.population
-        by_tempering = None if population is None else self.tempering.estimate(target, population)
+        by_tempering = None if state.population is None else self.tempering.estimate(target, state.population)
         if state.state is None:
             by_weights = Estimate.nothing(target.dim, target.evaluations, "Auto")
             return by_weights if by_tempering is None else self._unconfirmed(by_weights, by_tempering)
@@ -196,10 +197,8 @@ class Auto:
         failed = state.state is not None and bool(state.state.failed)
         if state.method == LAPLACE and not failed and state.spent + left < self.laplace.max_spent:
             return state
-        # Without a gradient all evaluations are expensive, and a Laplace estimate is worth trying first. So it is where
-        # a visit has ended before there was a mixture.
-        cheap = left < self.laplace.below or not target.has_gradient
-        cheap = cheap or state.spent > 0
+        # Where evaluations are expensive, or a visit ended before there was a mixture, it is worth trying first.
+        cheap = left < self.laplace.below or not target.has_gradient or state.spent > 0
         untried = not _has_mixture(state) and state.attempts < self.laplace.attempts
         if untried and cheap and state.population is None and self.laplace.fits(target, left):
             return AutoState(LAPLACE, spent=state.spent, attempts=state.attempts + 1)
@@ -250,8 +249,7 @@ class Auto:
             fitting[:] = True
         points = points[rng.permutation(np.flatnonzero(fitting))[:2_000]]
         prior = target.prior(500, rng).points
-        symmetries = find_symmetries(target, points)
-        points = fold(points, symmetries)
+        points = fold(points, symmetries := find_symmetries(target, points))
         wide = broad(prior if len(prior) > 50 else points)
         return ModeMixtureState(fit_to_points(points, rng), wide, tuple(symmetries), log_prior_mass(target, rng))
 
@@ -284,6 +282,8 @@ class Auto:
         if left < 1 or state.opinion is None:
             return state
         estimate = self.estimate(target, state)
+        if estimate.method == "ModeMixture" and left >= self.scan_from and state.scanned < self.min_prior_scan:
+            return self._scanned(target, state, rng, left)
         if estimate.method == "ModeMixture" and state.opinion.unseen < 0.5 * estimate.log_evidence_sd:
             return self._with_more_draws(target, state, rng, left)
         if estimate.method == "ModeMixture" and _scouts_see_more(state):
@@ -303,10 +303,11 @@ class Auto:
         return mixture if better.failed else better
 
     def _scanned(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
-        """The state with the modes that a scan of the prior has found."""
+        """The state with the modes that a scan of the prior has found; if there are any, all are to be asked again."""
         with suppress(LimitReached):
             mixture, draws = scanned(target, self.modes, state.state, rng, left)
-            return replace(state, state=mixture, scanned=draws)
+            opinion = state.opinion if mixture is state.state else None
+            return replace(state, state=mixture, opinion=opinion, scanned=state.scanned + draws)
         return state
 
     def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:

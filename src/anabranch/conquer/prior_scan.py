@@ -2,7 +2,8 @@
 
 A narrow mode has a small basin, and climbs from a few hundred starts miss it. Many draws of the prior cost one
 evaluation each, and the topographical method (Törn and Viitanen, 1992) chooses among them where to climb: at those that
-are higher than all their nearest neighbours. There are few of these, and in a basin with some draws there is one.
+are higher than all their nearest neighbours. There are few of these, and in a basin with some draws there is one. The
+draws with the largest likelihood climb as well: at the foot of a spike it rises before the density does.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _MAX_DIM = 10
 """Dimensions up to which the nearest of so many draws say something of a point."""
 _MAX_CLIMBS = 256
 """Draws that climb."""
+_MAX_LIKELY = 64
+"""Draws with the largest likelihood that climb."""
 _FIRST_NEIGHBOURS = 3
 """Nearest neighbours by which most draws are dismissed."""
 
@@ -40,9 +43,12 @@ def scanned(
     if len(draws) <= 2 * _neighbours(target.dim):
         return state, len(draws)
     points = fold(draws, state.symmetries)
-    heights = target.evaluate(points).log_density
-    chosen = summits(points, heights)[: min(_MAX_CLIMBS, evaluations // (4 * CLIMB) + 1)]
-    return climbed(target, modes, state, points[chosen], evaluations // 4)[0], len(draws)
+    evaluation, climbs = target.evaluate(points), min(_MAX_CLIMBS, evaluations // (4 * CLIMB) + 1)
+    likelihood = np.where(evaluation.inside, evaluation.log_likelihood, -np.inf)
+    likely = np.argsort(-likelihood, kind="stable")[: min(_MAX_LIKELY, climbs // 4)]
+    high = summits(points, evaluation.log_density)[: climbs - len(likely)]
+    starts = points[np.union1d(likely, high)]
+    return climbed(target, modes, state, starts, evaluations // 4)[0], len(draws)
 
 
 def summits(points: np.ndarray, heights: np.ndarray) -> np.ndarray:
