@@ -68,7 +68,7 @@ class AutoState:
         state: its state, None before it has begun.
         population: the tempered population.
         opinion: what the population says of the mixture.
-        scanned: prior draws that were scanned.
+        scans, scanned: scans of the prior, and their draws.
         scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
         scouting: evaluations of these and all other such climbs.
         first: the log evidence by importance weights before that.
@@ -80,6 +80,7 @@ class AutoState:
     state: Any = None
     population: SMCState | None = None
     opinion: Opinion | None = None
+    scans: int = 0
     scanned: int = 0
     scouts: int | None = None
     scouting: int = 0
@@ -101,7 +102,7 @@ class Auto:
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
         scan_from: evaluations of a visit from which on the prior is scanned for narrow modes (`prior_scan`).
-        min_prior_scan: draws of these scans, after which weights that nobody objects to are believed without another.
+        max_scans: how often.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
         max_rounds: how often a mixture is extended by the particles that object to it.
         unconfirmed_sd: the least error of an estimate without a second opinion.
@@ -124,7 +125,7 @@ class Auto:
     sweep_evaluations: int = 100_000
     min_draws: int = 10_000
     scan_from: int = 20_000
-    min_prior_scan: int = 30_000
+    max_scans: int = 2
     jumps_from: int = 5_000
     max_rounds: int = 6
     unconfirmed_sd: float = 0.05
@@ -133,7 +134,7 @@ class Auto:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
         check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), min_prior_draws=whole(),
-              sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), min_prior_scan=whole(),
+              sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), max_scans=whole(),
               jumps_from=whole(), max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
@@ -260,10 +261,11 @@ class Auto:
         end = target.evaluations + left
         if state.population is None:  # a population may take several visits: until then the weights are all there is
             state = replace(state, state=self._with_better_weights(target, state.state, rng, left))
-            left = end - target.evaluations
-        if state.population is None and left >= self.scan_from:
+        left = end - target.evaluations
+        is_believed = state.opinion is not None and self.estimate(target, state).method == "ModeMixture"
+        if (state.population is None or is_believed) and left >= self.scan_from and state.scans < self.max_scans:
             state = self._scanned(target, state, rng, left - left // 3)
-            left = end - target.evaluations
+        left = end - target.evaluations
         population = state.population or self.tempering.start(target, rng)
         # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
         draws = min(self.min_prior_draws, left // 2) - state.scanned
@@ -282,8 +284,6 @@ class Auto:
         if left < 1 or state.opinion is None:
             return state
         estimate = self.estimate(target, state)
-        if estimate.method == "ModeMixture" and left >= self.scan_from and state.scanned < self.min_prior_scan:
-            return self._scanned(target, state, rng, left)
         if estimate.method == "ModeMixture" and state.opinion.unseen < 0.5 * estimate.log_evidence_sd:
             return self._with_more_draws(target, state, rng, left)
         if estimate.method == "ModeMixture" and _scouts_see_more(state):
@@ -304,11 +304,11 @@ class Auto:
 
     def _scanned(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state with the modes that a scan of the prior has found; if there are any, all are to be asked again."""
+        mixture, draws = state.state, 0
         with suppress(LimitReached):
-            mixture, draws = scanned(target, self.modes, state.state, rng, left)
-            opinion = state.opinion if mixture is state.state else None
-            return replace(state, state=mixture, opinion=opinion, scanned=state.scanned + draws)
-        return state
+            mixture, draws = scanned(target, self.modes, mixture, rng, left)
+        opinion = state.opinion if mixture is state.state else None
+        return replace(state, state=mixture, opinion=opinion, scans=state.scans + 1, scanned=state.scanned + draws)
 
     def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after climbs from the prior. If they have found a mode, all are to be asked again."""
