@@ -248,30 +248,26 @@ def test_a_resample_adds_its_error(posterior):
     assert 1.5 * full[1] < sd < 0.2
 
 
-def test_chains_count_by_their_effective_size(division):
+def error_of_the_mean(division, points, **diagnostics):
+    """Of a posterior with one path and these draws."""
     path = next(path for path in division if path.dim == 1)
+    estimate = Estimate.from_draws(points, np.zeros(len(points)), -5.0, 0.01, len(points), "draws", **diagnostics)
+    posterior = Posterior(division.program, [Solution(path, estimate)], solved.run())
+    return posterior.expectation(lambda draw: draw["mu"])[1]
+
+
+def test_chains_count_by_their_effective_size(division):
     points = np.random.default_rng(0).normal(size=(1000, 1))
-
-    def sd(ess):
-        estimate = Estimate.from_draws(points, np.zeros(1000), -5.0, 0.01, 1000, "chains", ess=ess)
-        posterior = Posterior(division.program, [Solution(path, estimate)], solved.run())
-        return posterior.expectation(lambda draw: draw["mu"])[1]
-
-    assert np.isclose(sd(10.0), 10 * sd(1000.0), rtol=1e-10)
-    assert np.isclose(sd(1000.0), points.std() / np.sqrt(1000))
+    few, many = (error_of_the_mean(division, points, ess=ess) for ess in (10.0, 1000.0))
+    assert np.isclose(few, 10 * many, rtol=1e-10)
+    assert np.isclose(many, points.std() / np.sqrt(1000))
 
 
 def test_weights_with_a_heavy_tail_have_a_larger_error(division):
-    path = next(path for path in division if path.dim == 1)
     points = np.random.default_rng(0).normal(size=(1000, 1))
-
-    def sd(k):
-        estimate = Estimate.from_draws(points, np.zeros(1000), -5.0, 0.01, 1000, "weights", pareto_k=k)
-        posterior = Posterior(division.program, [Solution(path, estimate)], solved.run())
-        return posterior.expectation(lambda draw: draw["mu"])[1]
-
-    assert sd(0.4) == sd(np.nan)
-    assert np.isclose(sd(0.6), 1000**0.05 * sd(0.4))
+    unknown, light, heavy = (error_of_the_mean(division, points, pareto_k=k) for k in (np.nan, 0.4, 0.6))
+    assert light == unknown
+    assert np.isclose(heavy, 1000**0.05 * light)
 
 
 def test_expectation_says_what_no_draw_has_and_passes_other_errors_on(posterior):

@@ -101,10 +101,8 @@ class _Rewriting:
             return False
         operand, d, sizes = self._source(step)
         of_indices = [axis for axis in range(len(self.graph.types[out].shape)) if axis not in d.offset_dims]
-        windows, batches = (
-            iter(d.offset_dims),
-            dict(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True)),
-        )
+        batches = dict(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
+        windows = iter(d.offset_dims)
         axes = []  # of the result, for those of the operand that one slice keeps
         for axis, size in enumerate(self.graph.types[operand].shape):
             if axis in batches:
