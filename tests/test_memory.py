@@ -54,6 +54,7 @@ def test_repeated_runs_retain_nothing(made, settings):
     assert len(made) - first >= 4
 
 
+@pytest.mark.slow
 def test_runs_with_discrete_variables_retain_nothing(made):
     """Neither what was compiled into chains, nor the conditional probabilities."""
 

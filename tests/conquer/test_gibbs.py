@@ -235,6 +235,7 @@ def test_a_lattice_against_its_exact_sum():
     assert abs(mean - exact.probability("z[14]")[1]) < 4 * sd < 0.6
 
 
+@pytest.mark.slow
 def test_a_machine_with_a_real_coordinate():
     weights = symmetric(9, 0.2) - 0.3 * np.eye(9)
     shifts = np.linspace(-9, 9, 601) * 0.1

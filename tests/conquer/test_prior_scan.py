@@ -12,7 +12,7 @@ from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.prior_scan import scanned, summits
 from anabranch.conquer.student import StudentMixture
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 
 def narrow_and_wide(dim):

@@ -302,6 +302,7 @@ def test_bbvi_on_programs_with_several_paths(name, discrete, within):
     check_probabilities(posteriors[0], discrete, case.probabilities[discrete])
 
 
+@pytest.mark.slow
 def test_bbvi_with_as_many_sites_as_a_poisson_number_says():
     log_evidence, probabilities = many_sites_log_evidence(4.0)
     posteriors = [infer(BBVI(), many_sites, 4.0, seed=seed, budget=12_000) for seed in range(2)]

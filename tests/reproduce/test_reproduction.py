@@ -89,6 +89,7 @@ def test_what_is_measured_of_a_mixture() -> None:
     assert np.trapezoid(measured["predictive"]["density"], measured["predictive"]["y"]) == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_visits_of_chains_are_where_they_were_and_not_what_they_proposed() -> None:
     experiment = experiments.EXPERIMENTS["misspecified"]
     engine = ab.engines.RandomWalkMH(chains=5)
