@@ -60,20 +60,22 @@ def check(known: Known, estimates: list[Estimate], within: float) -> np.ndarray:
     return z_scores(estimates, known.log_evidence)
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(40, marks=pytest.mark.slow)])
-def test_the_errors_are_calibrated(times, five, beyond):
+@pytest.mark.parametrize(
+    "seeds", [(4, 2, 2, 2), pytest.param((176, 88, 88, 66), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_the_errors_are_calibrated(seeds, five, beyond):
     one = regression(1)
     scores = {
         "HMC, five coefficients": check(
-            five, [run(HMC(), five.path, seed, 30_000)[0] for seed in range(4 * times)], within=0.02
+            five, [run(HMC(), five.path, seed, 30_000)[0] for seed in range(seeds[0])], within=0.02
         ),
         "NUTS, one coordinate": check(
-            one, [run(NUTS(), one.path, 2_000 + seed, 20_000)[0] for seed in range(2 * times)], within=0.01
+            one, [run(NUTS(), one.path, 2_000 + seed, 20_000)[0] for seed in range(seeds[1])], within=0.01
         ),
-        "HMC, a guard": guards_reject(beyond, 2 * times),
-        "HMC, a banana": a_banana(2 * times),
+        "HMC, a guard": guards_reject(beyond, seeds[2]),
+        "HMC, a banana": a_banana(seeds[3]),
     }
-    check_calibrated(scores, min_scores=int(9.9 * times))
+    check_calibrated(scores, min_scores=sum(seeds))
 
 
 def guards_reject(beyond: Known, seeds: int) -> np.ndarray:
@@ -86,10 +88,7 @@ def guards_reject(beyond: Known, seeds: int) -> np.ndarray:
 
 def a_banana(seeds: int) -> np.ndarray:
     path = ab.find_paths(banana).paths[0]
-    runs = [run(HMC(), path, 6_000 + seed, 150_000)[0] for seed in range(seeds)]
-    # Chains that were long in one arm leave too little overlap for a bridge, and an error that is infinite.
-    estimates = [e for e in runs if np.isfinite(e.log_evidence_sd)]
-    assert len(estimates) >= 0.95 * len(runs)
+    estimates = [run(HMC(), path, 6_000 + seed, 150_000)[0] for seed in range(seeds)]
     for e in estimates:
         assert e.log_evidence_sd < 0.06
         thinned = e.points[:: max(int(2 * len(e.points) / e.ess), 1), 0]

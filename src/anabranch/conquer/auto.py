@@ -102,7 +102,7 @@ class Auto:
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
         min_draws: draws of the mixture before it is asked for; fewer miss the tail of their own weights.
         scan_from: evaluations of a visit from which on the prior is scanned for narrow modes (`prior_scan`).
-        max_scans: how often.
+        max_scans: scans of a path; the last one comes before weights that nobody objects to are believed.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
         max_rounds: how often a mixture is extended by the particles that object to it.
         unconfirmed_sd: the least error of an estimate without a second opinion.
@@ -198,7 +198,7 @@ class Auto:
         failed = state.state is not None and bool(state.state.failed)
         if state.method == LAPLACE and not failed and state.spent + left < self.laplace.max_spent:
             return state
-        # Where evaluations are expensive, or a visit ended before there was a mixture, it is worth trying first.
+        # A Laplace estimate is worth trying where evaluations are expensive, or a visit has ended without a mixture.
         cheap = left < self.laplace.below or not target.has_gradient or state.spent > 0
         untried = not _has_mixture(state) and state.attempts < self.laplace.attempts
         if untried and cheap and state.population is None and self.laplace.fits(target, left):
@@ -262,8 +262,8 @@ class Auto:
         if state.population is None:  # a population may take several visits: until then the weights are all there is
             state = replace(state, state=self._with_better_weights(target, state.state, rng, left))
         left = end - target.evaluations
-        is_believed = state.opinion is not None and self.estimate(target, state).method == "ModeMixture"
-        if (state.population is None or is_believed) and left >= self.scan_from and state.scans < self.max_scans:
+        may_scan = left >= self.scan_from and state.scans < self.max_scans
+        if may_scan and (state.population is None or self._believes_weights(target, state)):
             state = self._scanned(target, state, rng, left - left // 3)
         left = end - target.evaluations
         population = state.population or self.tempering.start(target, rng)
@@ -272,7 +272,7 @@ class Auto:
         least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
-            if not is_enough(population, *least) or _points(target, end) < min(population.particles, MAX_ASKED):
+            if not is_enough(population, *least) or end - target.evaluations < min(population.particles, MAX_ASKED):
                 return replace(state, population=population)
         state = replace(state, population=population)
         if state.opinion is None:
@@ -339,18 +339,22 @@ class Auto:
         is_new = opinion is None or opinion.sweeps < len(population.sweeps) or not opinion.is_content
         with suppress(LimitReached):
             while is_new and rounds <= self.max_rounds:
-                affordable = _points(target, end) - min(population.particles, MAX_ASKED)
+                affordable = end - target.evaluations - min(population.particles, MAX_ASKED)
                 mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break
                 opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds)
                 state = replace(state, state=mixture, opinion=opinion)
-                left = _points(target, end)
+                left = end - target.evaluations
                 if self._is_good(target, mixture, opinion) or left < self.min_draws // 2:
                     break
                 rounds += 1
                 state = replace(state, state=answered(target, self.modes, mixture, opinion, rng, left // 2))
         return state
+
+    def _believes_weights(self, target: Target, state: AutoState) -> bool:
+        """Whether the population was asked, and the evidence is that by importance weights."""
+        return state.opinion is not None and self.estimate(target, state).method == "ModeMixture"
 
     def _is_good(self, target: Target, mixture: ModeMixtureState, opinion: Opinion) -> bool:
         """Whether the weights have good diagnostics, and the population does not object."""
@@ -389,11 +393,6 @@ def _scouts_see_more(state: AutoState) -> bool:
     assert state.opinion is not None
     tempering = state.population.cost * sum(sweep.size for sweep in state.population.sweeps)
     return (state.scouts or 0) * tempering > state.opinion.ess * state.scouting
-
-
-def _points(target: Target, end: int) -> int:
-    """The points that may be evaluated until there are so many evaluations."""
-    return max(end - target.evaluations, 0)
 
 
 def _has_mixture(state: AutoState) -> bool:
