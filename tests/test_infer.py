@@ -36,7 +36,7 @@ SETTINGS = {"leaves_jax": {"tolerance": 0.05, "engine": ab.DCC(evaluations_per_f
 """Each evaluation of it is a run of the Python."""
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "case", [pytest.param(each, id=each.name, marks=[pytest.mark.slow] * (each.name in SLOW)) for each in EXACT]
 )

@@ -18,7 +18,7 @@ from helpers import (
     some_rows,
 )
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(6)
 
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

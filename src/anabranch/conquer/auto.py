@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
+from anabranch.conquer.auto_state import AutoState
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate, weights_are_trusted
 from anabranch.conquer.forward import Forward
@@ -49,6 +49,7 @@ from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
+from anabranch.conquer.warm_tempering import WarmPopulation
 from anabranch.divide import is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
@@ -57,36 +58,6 @@ __all__ = ["Auto", "AutoState"]
 
 ENUMERATE, FORWARD, TEMPER = "enumerate", "forward", "temper"
 LAPLACE, MODES, PARTICLES = "laplace", "modes", "particles"
-
-
-@dataclass(frozen=True)
-class AutoState:
-    """The method at work and its state.
-
-    Attributes:
-        method: the method; of the last three, where the mixture comes from.
-        state: its state, None before it has begun.
-        population: the tempered population.
-        opinion: what the population says of the mixture.
-        scans, scanned: scans of the prior, and their draws.
-        scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
-        scouting: evaluations of these and all other such climbs.
-        first: the log evidence by importance weights before that.
-        spent: evaluations so far.
-        attempts: Laplace estimates so far.
-    """
-
-    method: str
-    state: Any = None
-    population: SMCState | None = None
-    opinion: Opinion | None = None
-    scans: int = 0
-    scanned: int = 0
-    scouts: int | None = None
-    scouting: int = 0
-    first: float = np.nan
-    spent: int = 0
-    attempts: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,6 +75,7 @@ class Auto:
         scan_from: evaluations of a visit from which on the prior is scanned for narrow modes (`prior_scan`).
         max_scans: scans of a path; the last one comes before weights that nobody objects to are believed.
         jumps_from: evaluations of a visit from which on jumps of the density are looked for.
+        min_fitted: effective particles to which the start of a warm population is fitted; fewer may lie in one mode.
         max_rounds: how often a mixture is extended by the particles that object to it.
         unconfirmed_sd: the least error of an estimate without a second opinion.
 
@@ -127,6 +99,7 @@ class Auto:
     scan_from: int = 20_000
     max_scans: int = 2
     jumps_from: int = 5_000
+    min_fitted: float = 8.0
     max_rounds: int = 6
     unconfirmed_sd: float = 0.05
 
@@ -135,7 +108,7 @@ class Auto:
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
         check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), min_prior_draws=whole(),
               sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), max_scans=whole(),
-              jumps_from=whole(), max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
+              jumps_from=whole(), min_fitted=positive(), max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
         """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
@@ -170,7 +143,8 @@ class Auto:
         by_weights = self.modes.estimate(target, state.state)
         if by_tempering is None or state.opinion is None or not (state.opinion.is_lost or len(state.opinion.points)):
             return self._unconfirmed(by_weights, by_tempering)
-        estimate = reconciled(by_weights, by_tempering, state.opinion)
+        by_warm = None if state.warm is None else state.warm.estimate(target, self.tempering)
+        estimate = reconciled(by_weights, by_tempering, state.opinion, by_warm)
         correction = estimate.log_evidence - state.first
         return replace(estimate, evaluations=target.evaluations, correction=correction)
 
@@ -185,9 +159,9 @@ class Auto:
         if state.method in (ENUMERATE, FORWARD, TEMPER):
             return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
         state = self._chosen(target, state, left)
-        if state.method == PARTICLES and not _has_mixture(state):
+        if state.method == PARTICLES and not state.has_mixture:
             return self._with_particles(target, state, rng, left)
-        if not _has_mixture(state):
+        if not state.has_mixture:
             return self._first_visit(target, state, rng, left)
         if state.method == LAPLACE:
             return replace(state, state=self.modes.advance(target, state.state, rng, left))
@@ -200,7 +174,7 @@ class Auto:
             return state
         # A Laplace estimate is worth trying where evaluations are expensive, or a visit has ended without a mixture.
         cheap = left < self.laplace.below or not target.has_gradient or state.spent > 0
-        untried = not _has_mixture(state) and state.attempts < self.laplace.attempts
+        untried = not state.has_mixture and state.attempts < self.laplace.attempts
         if untried and cheap and state.population is None and self.laplace.fits(target, left):
             return AutoState(LAPLACE, spent=state.spent, attempts=state.attempts + 1)
         if state.method == LAPLACE:
@@ -267,8 +241,10 @@ class Auto:
             state = self._scanned(target, state, rng, left - left // 3)
         left = end - target.evaluations
         population = state.population or self.tempering.start(target, rng)
-        # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
-        draws = min(self.min_prior_draws, left // 2) - state.scanned
+        # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do. They are
+        # for weights, which may miss narrow modes; where these are poor anyway, particles count.
+        may_believe = are_good(self.modes.estimate(target, state.state))
+        draws = min(self.min_prior_draws, left // 2) - state.scanned if may_believe else 0
         least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
@@ -279,18 +255,29 @@ class Auto:
             if np.isnan(state.first):
                 state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
             state = self._scouted(target, state, rng, end - target.evaluations)
-        state = self._consulted(target, state, rng, end)
+        asking = left if state.opinion is None else left // 2  # the rest is for what the last answer was worth
+        state = self._consulted(target, state, rng, end - left + asking)
         left = end - target.evaluations
         if left < 1 or state.opinion is None:
             return state
         estimate = self.estimate(target, state)
         if estimate.method == "ModeMixture" and state.opinion.unseen < 0.5 * estimate.log_evidence_sd:
             return self._with_more_draws(target, state, rng, left)
-        if estimate.method == "ModeMixture" and _scouts_see_more(state):
+        if estimate.method == "ModeMixture" and state.scouts_see_more:
             return self._scouted(target, state, rng, left)
+        may_fit = state.opinion.ess >= self.min_fitted and state.opinion.unseen < 0.5 * estimate.log_evidence_sd
         if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
+        if may_fit:
+            return self._warmed(target, state, rng, end - target.evaluations)
         return replace(state, population=self._tempered(target, population, rng, end - target.evaluations))
+
+    def _warmed(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
+        """The state after so many more evaluations of tempering from a mixture fitted to the population."""
+        assert state.population is not None
+        warm = state.warm or WarmPopulation.fitted(target, state.population, state.state.symmetries, rng)
+        with target.bounded(left):
+            return replace(state, warm=warm.advanced(target, self.tempering, rng, max(left, self.sweep_evaluations)))
 
     def _with_better_weights(
         self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int
@@ -385,15 +372,3 @@ class Auto:
         if by_tempering is not None and is_below(best, by_tempering):
             sd = by_tempering.log_evidence - best.log_evidence
         return replace(best, log_evidence_sd=sd, is_confirmed=False)
-
-
-def _scouts_see_more(state: AutoState) -> bool:
-    """Whether more climbs from the prior come to the modes, for each evaluation, than there are effective particles."""
-    assert state.population is not None
-    assert state.opinion is not None
-    tempering = state.population.cost * sum(sweep.size for sweep in state.population.sweeps)
-    return (state.scouts or 0) * tempering > state.opinion.ess * state.scouting
-
-
-def _has_mixture(state: AutoState) -> bool:
-    return state.state is not None and not state.state.failed and state.state.proposal is not None

@@ -245,10 +245,13 @@ def scouted(
     return state, int(near[: len(scouts)].sum())
 
 
-def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> Estimate:
+def reconciled(
+    by_weights: Estimate, by_tempering: Estimate, opinion: Opinion, by_warm: Estimate | None = None
+) -> Estimate:
     """The evidence by importance weights, by the bridge, or by tempering: the first of them that can be believed.
 
-    Weights are believed if they have good diagnostics, no particle objects, and the others do not find more.
+    Weights are believed if they have good diagnostics, no particle objects, and the others do not find more. The
+    evidence `by_warm` tempering is taken where its error is smaller, and tempering from the prior does not find more.
     """
     trusted = are_good(by_weights)
     sd = heavy_tailed(by_weights.log_evidence_sd, by_weights.pareto_k, by_weights.ess)
@@ -263,6 +266,9 @@ def reconciled(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -
         return with_unseen
     is_worse = bridged.log_evidence_sd > by_tempering.log_evidence_sd or is_below(bridged, by_tempering)
     best = by_tempering if is_worse else bridged
+    if by_warm is not None and not is_below(by_warm, by_tempering):
+        by_warm = replace(by_warm, log_evidence_sd=float(np.hypot(by_warm.log_evidence_sd, opinion.unseen)))
+        best = min(best, by_warm, key=lambda each: each.log_evidence_sd)
     # Particles may have lost what climbs have found: even poor weights do not invent mass.
     return replace(by_weights, is_confirmed=False) if is_below(best, by_weights) else best
 

@@ -110,12 +110,14 @@ def log_copies(symmetries: Sequence[Exchangeable]) -> float:
 
 def fold(points: np.ndarray, symmetries: Sequence[Exchangeable]) -> np.ndarray:
     """The points with their blocks in order."""
+    if not len(points):
+        return points
     return reduce(lambda x, each: each.permuted(x, np.argsort(x[:, each.keys], axis=1)), symmetries, points)
 
 
 def unfold(points: np.ndarray, symmetries: Sequence[Exchangeable], rng: Generator) -> np.ndarray:
     """The points with their blocks in random order."""
-    for each in symmetries:
+    for each in symmetries if len(points) else ():
         points = each.permuted(points, np.argsort(rng.random((len(points), each.size)), axis=1))
     return points
 

@@ -1,0 +1,60 @@
+"""The state of `Auto` between visits to a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch.conquer.second_opinion import Opinion
+from anabranch.conquer.smc import SMCState
+from anabranch.conquer.warm_tempering import WarmPopulation
+
+__all__ = ["AutoState"]
+
+
+@dataclass(frozen=True)
+class AutoState:
+    """The method at work and its state.
+
+    Attributes:
+        method: the method; of the last three, where the mixture comes from.
+        state: its state, None before it has begun.
+        population: the tempered population.
+        opinion: what the population says of the mixture.
+        warm: a population tempered from a mixture fitted to that one, where the weights are not believed.
+        scans, scanned: scans of the prior, and their draws.
+        scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
+        scouting: evaluations of these and all other such climbs.
+        first: the log evidence by importance weights before that.
+        spent: evaluations so far.
+        attempts: Laplace estimates so far.
+    """
+
+    method: str
+    state: Any = None
+    population: SMCState | None = None
+    opinion: Opinion | None = None
+    warm: WarmPopulation | None = None
+    scans: int = 0
+    scanned: int = 0
+    scouts: int | None = None
+    scouting: int = 0
+    first: float = np.nan
+    spent: int = 0
+    attempts: int = 0
+
+    @property
+    def has_mixture(self) -> bool:
+        """Whether there is a mixture to draw from."""
+        return self.state is not None and not self.state.failed and self.state.proposal is not None
+
+    @property
+    def scouts_see_more(self) -> bool:
+        """Whether more climbs from the prior come to the modes, for each evaluation, than there are effective
+        particles."""
+        assert self.population is not None
+        assert self.opinion is not None
+        tempering = self.population.cost * sum(sweep.size for sweep in self.population.sweeps)
+        return (self.scouts or 0) * tempering > self.opinion.ess * self.scouting
