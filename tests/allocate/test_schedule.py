@@ -81,10 +81,22 @@ def test_a_path_whose_diagnostics_fail_is_visited_if_it_may_have_mass():
 
 
 def test_doubted_paths_have_a_part_of_the_budget():
-    poor = record(1, -9.0, ess=5, possible=-3.0, evaluations=200)
-    assert DoubtedPaths().waiting(state(record(0), poor, budget=1_000)) == [poor]
-    assert DoubtedPaths(budget_share=0.2).waiting(state(record(0), poor, budget=1_000)) == []
+    known, poor = record(0, sd=0.2), record(1, -9.0, ess=5, possible=-3.0, evaluations=200)
+    assert DoubtedPaths().waiting(state(known, poor, budget=1_000)) == [poor]
+    assert DoubtedPaths(budget_share=0.2).waiting(state(known, poor, budget=1_000)) == []
+    assert DoubtedPaths().waiting(state(known, poor, budget=500)) == []
+    assert DoubtedPaths().waiting(state(record(0, sd=0.01), poor, budget=500)) == [poor], "more than the other error"
     assert DoubtedPaths().waiting(state(record(0), poor, prune_negligible=False)) == []
+
+
+def test_every_second_round_is_for_paths_with_mass_that_are_under_explored():
+    known, poor = record(0), record(1, -9.0, ess=5, possible=-3.0)
+    run = state(known, poor)
+    assert DoubtedPaths().visits(run)
+    run.rounds = 1
+    assert DoubtedPaths().visits(run) == []
+    known.target.evaluations = 30_000
+    assert DoubtedPaths().visits(run)
 
 
 # Refinement -----------------------------------------------------------------------------------------------------------

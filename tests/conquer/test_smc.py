@@ -19,6 +19,7 @@ import anabranch as ab
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
+from anabranch.conquer.smc_sweep import ess_by_family
 from anabranch.conquer.smc_tempering import Particles, Tempering, fitted
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.target import PathTarget
@@ -411,3 +412,27 @@ def test_a_mask_on_a_site_that_decides():
     posterior = ab.infer(program, engine=ab.DCC(strategy=SMC()), budget=40_000)
     mean, sd = posterior.expectation(lambda draw: float(draw["more"]))
     assert abs(mean - 0.5) < 4 * sd < 0.2
+
+
+# Families -------------------------------------------------------------------------------------------------------------
+
+
+def test_draws_of_one_family_are_worth_one():
+    points = np.random.default_rng(0).normal(size=(512, 3))
+    assert ess_by_family(points, np.zeros(512, int)) == pytest.approx(1.0)
+    nearly = np.zeros(512, int)
+    nearly[:2] = 1
+    assert ess_by_family(points, nearly) < 1.1
+
+
+@pytest.mark.parametrize("families", [2, 4, 16, 256])
+def test_the_draws_of_a_family_count_as_one_if_they_are_the_same(families):
+    centres = np.random.default_rng(1).normal(size=(families, 2))
+    founders = np.repeat(np.arange(families), 8)
+    assert 0.4 * families < ess_by_family(centres[founders], founders) < 1.1 * families
+
+
+def test_independent_draws_of_many_families_are_worth_nearly_all_of_them():
+    points = np.random.default_rng(2).normal(size=(2_000, 1))
+    assert ess_by_family(points, np.arange(2_000) // 4) > 1_500
+    assert ess_by_family(points, np.arange(2_000) // 500) < 10, "four families do not show it"

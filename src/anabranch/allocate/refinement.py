@@ -10,7 +10,7 @@ import numpy as np
 from anabranch.allocate.path_summary import PathSummary
 from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
-from anabranch.settings import check, whole
+from anabranch.settings import check, positive, whole
 
 __all__ = ["Refinement", "under_explored"]
 
@@ -20,23 +20,27 @@ class Refinement:
     """Share a round between the paths by the allocator, none of them more than it needs to the tolerance.
 
     Args:
+        max_ratio: by how much the part of a path in the error, its weight times its error, may be below the largest
+            for it to get more; a larger one spreads the evaluations.
         min_divisor: one in so many of the evaluations of a visit is the least that a path gets where many share the
             mass; a larger one spreads a round over more paths.
     """
 
+    max_ratio: float = 4.0
     min_divisor: int = 10
 
     def __post_init__(self) -> None:
-        check(self, min_divisor=whole(1))
+        check(self, max_ratio=positive(), min_divisor=whole(1))
 
     def visits(self, state: AllocationState) -> list[Visit]:
         settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
         weights, unsettled = state.table.weights(), set(self.waiting(state))
         records = self.candidates(state)
-        if state.limits.tolerance is not None and settings.prune_negligible:
-            # Those on which it depends whether the tolerance is met.
-            least = state.limits.tolerance / (2 * np.sqrt(len(records) or 1))
+        if settings.prune_negligible:
             errors = {each: weights[each.path.signature] * each.error for each in records}
+            least = max(errors.values(), default=0.0) / self.max_ratio
+            if state.limits.tolerance is not None:  # those on which it depends whether it is met
+                least = max(least, state.limits.tolerance / (2 * np.sqrt(len(records) or 1)))
             records = [each for each in records if each in unsettled or errors[each] > least] or records
         number = int(np.clip(left / (thresholds.overrun * thresholds.min_visit), 1, settings.allocations))
         rng = np.random.default_rng((state.seed, 0, state.rounds, 1))

@@ -241,10 +241,8 @@ class Auto:
             state = self._scanned(target, state, rng, left - left // 3)
         left = end - target.evaluations
         population = state.population or self.tempering.start(target, rng)
-        # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do. They are
-        # for weights, which may miss narrow modes; where these are poor anyway, particles count.
-        may_believe = are_good(self.modes.estimate(target, state.state))
-        draws = min(self.min_prior_draws, left // 2) - state.scanned if may_believe else 0
+        # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
+        draws = min(self.min_prior_draws, left // 2) - state.scanned
         least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
@@ -369,6 +367,9 @@ class Auto:
         if by_tempering is not None and not weights_are_trusted(by_weights.ess, by_weights.pareto_k):
             best = max((by_weights, by_tempering), key=lambda each: each.log_evidence)
         sd = max(best.log_evidence_sd, self.unconfirmed_sd)
+        if by_tempering is not None and by_tempering.log_possible > -np.inf:
+            # A finished sweep says more of what there may be than the weights, extrapolated.
+            best = replace(best, log_possible=max(best.log_evidence, by_tempering.log_possible))
         if by_tempering is not None and is_below(best, by_tempering):
             sd = by_tempering.log_evidence - best.log_evidence
         return replace(best, log_evidence_sd=sd, is_confirmed=False)

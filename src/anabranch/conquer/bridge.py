@@ -90,11 +90,15 @@ def _relative_variance(log_terms: np.ndarray) -> float:
 
 
 def _variance_by_family(log_terms: np.ndarray, families: np.ndarray) -> float:
-    """The relative variance of the mean: with S_e the sum over a family of deviations from the mean, Σ S_e² / n²."""
+    """The relative variance of the mean: with S_e the sum over a family of deviations from the mean, Σ S_e² / n², times
+    F/(F − 1) for F families of the same size, n²/Σ n_e² of unequal ones."""
     terms = np.exp(log_terms - log_terms.max())
-    numbers = np.unique(families, return_inverse=True)[1]
+    _, numbers, sizes = np.unique(families, return_inverse=True, return_counts=True)
+    if len(sizes) == 1:
+        return np.inf
     sums = np.bincount(numbers, weights=terms / terms.mean() - 1)
-    return float((sums**2).sum() / len(terms) ** 2)
+    number = len(terms) ** 2 / (sizes**2).sum()
+    return float((sums**2).sum() / len(terms) ** 2 * number / (number - 1))
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ __all__ = [
 
 _STATED = 2.0
 """Observations of the scatter between sweeps for which the variance by the genealogy counts."""
+_IDENTICAL = 2.0
+"""Observations for which it counts that the members of a family may all be the same."""
 _KEPT = 16
 """States of each chain that are kept as draws."""
 _MAX_REFERENCE = 2_000
@@ -149,6 +151,7 @@ class SweepUnderWay:
             log_evidence_sd=float(np.hypot(by_weight.log_evidence_sd, np.sqrt(self.variance))),
             log_weight_mean=by_weight.log_weight_mean + self.log_evidence,
             log_weight_max=by_weight.log_weight_max + self.log_evidence,
+            log_possible=by_weight.log_possible + self.log_evidence,
         )
 
 
@@ -187,14 +190,18 @@ def _conditional_share(log_weights: np.ndarray) -> float:
 def ess_by_family(points: np.ndarray, founders: np.ndarray) -> float:
     """The effective sample size of equally weighted draws of which those with the same founder are dependent.
 
-    With S_e the sum over a family of deviations from the mean, the mean has the variance Σ S_e² / n².
+    With S_e the sum over a family of deviations from the mean, the mean has the variance Σ S_e² / n². F families of the
+    same size, n²/Σ n_e² of unequal ones, are F − 1 observations of it, and a single family shows nothing. So
+    `_IDENTICAL` are added of the variance that it has if the members of a family are all the same.
     """
     n = len(points)
     deviations = points - points.mean(axis=0)
-    families, numbers = np.unique(founders, return_inverse=True)
-    sums = np.zeros((len(families), points.shape[1]))
+    _, numbers, sizes = np.unique(founders, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(sizes), points.shape[1]))
     np.add.at(sums, numbers, deviations)
+    families = n**2 / (sizes**2).sum()
     total, of_families = (deviations**2).sum(axis=0), (sums**2).sum(axis=0)
+    of_families = (_IDENTICAL * total * n / families + families * of_families) / (_IDENTICAL + families - 1)
     return float(n * np.min(total / np.maximum(of_families, total), where=total > 0, initial=1.0))
 
 

@@ -9,7 +9,8 @@ that its own step has summed (forward filtering, backward sampling, where the va
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,9 @@ from numpy.random import Generator
 from anabranch.conquer.elimination.plan import Batch, Link, Loop, Plan
 
 __all__ = ["draw", "log_sum_by_jax", "log_sum_by_numpy", "marginals"]
+
+_MIN_SUM = 1e-270
+"""Sums of exponentials above which no term that counts was too small for a floating-point number."""
 
 
 def log_sum_by_numpy(plan: Plan, factors: Sequence[np.ndarray]) -> np.ndarray:
@@ -92,15 +96,18 @@ def marginals(plan: Plan, factors: Sequence[np.ndarray], n: int) -> dict[int, np
     return out
 
 
-def log_sum_by_jax(plan: Plan, factors: Sequence[jax.Array]) -> jax.Array:
-    """The log of the sum for one point. A group of factors is an array (factors, *sizes)."""
+def log_sum_by_jax(plan: Plan, factors: Sequence[jax.Array], quick: bool = False) -> jax.Array:
+    """The log of the sum for one point. A group of factors is an array (factors, *sizes).
+
+    With `quick`, loops take a K-th of the exponentials (`_Kernel`), and the sum is NaN where that would lose terms.
+    """
     total = jnp.zeros(())
     messages: dict[int, Any] = {}
     loops = {loop.start: loop for loop in plan.loops}
     number = 0
     while number < len(plan.batches):
         if number in loops:
-            total = total + _run_loop(plan, loops[number], factors, messages)
+            total = total + _run_loop(plan, loops[number], factors, messages, quick)
             number = loops[number].stop
             continue
         batch = plan.batches[number]
@@ -110,7 +117,7 @@ def log_sum_by_jax(plan: Plan, factors: Sequence[jax.Array]) -> jax.Array:
     return total
 
 
-def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: dict[int, Any]) -> jax.Array:
+def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: dict[int, Any], quick: bool) -> jax.Array:
     """Run a loop; its messages are added to the others."""
     batches = plan.batches[loop.start : loop.start + loop.period]
     outside: list[Any] = []
@@ -124,6 +131,12 @@ def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: di
                     constant[j, i] = _taken(source, turns[0], len(link.axes))
                 else:
                     outside.append(_taken(source, np.stack(turns), len(link.axes)))
+    kernels = {}
+    for j, batch in enumerate(batches) if quick else ():
+        same = [(link, constant[j, i]) for i, link in enumerate(batch.links) if (j, i) in constant]
+        others = [link for i, link in enumerate(batch.links) if (j, i) not in constant]
+        if len(batch.sizes) > 1 and same and all(link.axes == (0,) for link in others):
+            kernels[j] = _Kernel.of(_added(batch, same))
     carried = tuple(messages.get(number, jnp.zeros(())) for number in range(loop.start - loop.period, loop.start))
 
     def turn(before: tuple[Any, ...], given: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -133,14 +146,15 @@ def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: di
             parts = []
             for i, link in enumerate(batch.links):
                 if (j, i) in constant:
-                    parts.append((link, constant[j, i]))
+                    parts += [] if j in kernels else [(link, constant[j, i])]
                 elif _is_inside(link, loop.start + j, j, loop.period):
                     back = loop.start + j - link.source[1]
                     source = made[j - back] if back <= j else before[j - back + loop.period]
                     parts.append((link, _taken(source, link.rows, len(link.axes))))
                 else:
                     parts.append((link, next(taken)))
-            made.append(_summed_by_jax(_added(batch, parts)))
+            made.append(kernels[j].summed(_over_variable(batch, parts)) if j in kernels else
+                        _summed_by_jax(_added(batch, parts)))  # fmt: skip
         return tuple(made), tuple(made)
 
     # The messages that the first turn reads may have other shapes than those that the others read.
@@ -153,6 +167,40 @@ def _run_loop(plan: Plan, loop: Loop, factors: Sequence[jax.Array], messages: di
     return sum(
         (jnp.sum(each) for each, batch in zip(made, batches, strict=True) if len(batch.sizes) == 1), jnp.zeros(())
     )
+
+
+class _Kernel(NamedTuple):
+    """A factor C(v, u) of a variable and its neighbours that is the same in every turn of a loop, as exponentials.
+
+    With the messages and factors a(v) of the turn, log Σ_v exp(a + C) = m + c(u) + log Σ_v exp(a − m) exp(C − c) takes
+    as many exponentials as v has values, m and c being maxima over v. Where all large a meet a small C, the product is
+    too small for a floating-point number; the result is then NaN, for the sum to be computed the long way.
+    """
+
+    logs: Any
+    tops: Any
+    exponentials: Any
+
+    @classmethod
+    def of(cls, logs: Any) -> _Kernel:
+        tops = jnp.max(logs, axis=1, keepdims=True)
+        tops = lax.stop_gradient(jnp.where(jnp.isfinite(tops), tops, 0.0))
+        return cls(lax.stop_gradient(logs), tops.squeeze(1), jnp.exp(logs - tops))
+
+    def summed(self, logs: Any) -> Any:
+        """The sum over the variable for logs (steps, values)."""
+        wide = logs.reshape(*logs.shape, *(1,) * (self.logs.ndim - 2))
+        top = jnp.max(lax.stop_gradient(wide), axis=1, keepdims=True)
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        sums = jnp.sum(jnp.exp(wide - top) * self.exponentials, axis=1)
+        is_zero = jnp.max(lax.stop_gradient(wide) + self.logs, axis=1) == -jnp.inf
+        out = jnp.log(jnp.where(is_zero, 1.0, sums)) + top.squeeze(1) + self.tops
+        return jnp.where(is_zero, -jnp.inf, jnp.where(sums > _MIN_SUM, out, jnp.nan))
+
+
+def _over_variable(batch: Batch, parts: Sequence[tuple[Link, Any]]) -> Any:
+    """The sum of the factors of each step, all of which depend on the variable alone: (steps, values)."""
+    return _added(replace(batch, sizes=batch.sizes[:1]), parts) if parts else jnp.zeros((len(batch.variables), 1))
 
 
 def _read_later(plan: Plan, loop: Loop) -> set[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import jax
@@ -48,6 +48,7 @@ class Eliminated(Target):
         self.target, self.block, self.others, self.cut = target, block, others, cut or {}
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
         self._ways = Ways(self.settings)
+        self._functions: dict[tuple[Any, bool], Jitted] = {}
 
     @property
     def tables(self) -> list[Tables]:
@@ -107,7 +108,7 @@ class Eliminated(Target):
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
-            *values, gradient = in_blocks(self._gradient, self._block, self._joined(points), inverse_temperature)
+            *values, gradient = self._compiled(Eliminated._gradient, self._joined(points), inverse_temperature)
             self._ways.is_differentiated = True
             gradient = gradient[:, self.columns]
             return self._noted(Evaluation(*values)), np.where(np.isfinite(gradient), gradient, 0.0)
@@ -183,21 +184,38 @@ class Eliminated(Target):
             if way is Way.HOST or not self.dim:
                 return self._by_numpy(rows, *betas)
             if way is Way.GRADIENT and not betas:
-                return in_blocks(self._gradient, self._block, rows, 1.0)[:-1]
-            return in_blocks(self._tempered if betas else self._function, self._block, rows, *betas)
+                return self._compiled(Eliminated._gradient, rows, 1.0)[:-1]
+            return self._compiled(Eliminated._tempered if betas else Eliminated._function, rows, *betas)
+
+    def _compiled(self, function: Callable[[Eliminated, bool], Jitted], rows: np.ndarray, *args: float) -> list[Any]:
+        """The results of compiled code, in blocks: of the quick one, or, where that gives NaN, of the other."""
+        found = in_blocks(self._jitted(function, True), self._block, rows, *args)
+        lost = np.isnan(found[1]) | np.isnan(found[0])
+        if lost.any() and any(tables.plan.loops for tables in self.tables):
+            again = in_blocks(self._jitted(function, False), self._block, rows[lost], *args)
+            for one, other in zip(found, again, strict=True):
+                one[lost] = other
+        return found
+
+    def _jitted(self, function: Callable[[Eliminated, bool], Jitted], quick: bool) -> Jitted:
+        """The function, made once."""
+        if (function, quick) not in self._functions:
+            self._functions[function, quick] = function(self, quick)
+        return self._functions[function, quick]
 
     def _by_numpy(self, rows: np.ndarray, *betas: float) -> Sequence[np.ndarray]:
         parts: list[tuple[np.ndarray, ...]] = []
         for block in self._blocks(len(rows)):
-            found = [_sums(tables, tables.by_numpy(rows[block]), betas, np) for tables in self.tables]
+            found = [_sums(tables, tables.by_numpy(rows[block]), betas, log_sum_by_numpy) for tables in self.tables]
             n = len(rows[block])
             parts.append(tuple(np.broadcast_to(each, (n,)) for each in _joint(found, np)))
         with np.errstate(invalid="ignore"):
             return _parts(tuple(np.concatenate(each) for each in zip(*parts, strict=True)), np)
 
-    def _traced(self, row: jax.Array, *betas: Any) -> tuple[Any, ...]:
+    def _traced(self, row: jax.Array, *betas: Any, quick: bool = False) -> tuple[Any, ...]:
         """log Σ prior, log Σ γ, log Jacobian, guard, and log Σ prior · likelihood^β for each β, at one point by JAX."""
-        return _joint([_sums(tables, tables.by_jax(row), betas, jnp) for tables in self.tables], jnp)
+        log_sum = partial(log_sum_by_jax, quick=quick)
+        return _joint([_sums(tables, tables.by_jax(row), betas, log_sum) for tables in self.tables], jnp)
 
     @property
     def _block(self) -> int:
@@ -205,19 +223,16 @@ class Eliminated(Target):
         fitting = NUMBERS_AT_ONCE // max(self.block.numbers, 1)
         return int(np.clip(1 << max(fitting, 1).bit_length() >> 1, 1, _MAX_BLOCK))
 
-    @cached_property
-    def _function(self) -> Jitted:
-        return Jitted(jax.vmap(lambda row: _parts(self._traced(row), jnp)))
+    def _function(self, quick: bool) -> Jitted:
+        return Jitted(jax.vmap(lambda row: _parts(self._traced(row, quick=quick), jnp)))
 
-    @cached_property
-    def _tempered(self) -> Jitted:
-        return Jitted(jax.vmap(lambda row, beta: _parts(self._traced(row, beta), jnp), in_axes=(0, None)))
+    def _tempered(self, quick: bool) -> Jitted:
+        return Jitted(jax.vmap(lambda row, beta: _parts(self._traced(row, beta, quick=quick), jnp), in_axes=(0, None)))
 
-    @cached_property
-    def _gradient(self) -> Jitted:
+    def _gradient(self, quick: bool) -> Jitted:
         def at(row: jax.Array, inverse_temperature: Any) -> tuple[Any, ...]:
             def tempered(row: jax.Array) -> tuple[Any, Any]:
-                prior, density, jacobian, holds = self._traced(row)
+                prior, density, jacobian, holds = self._traced(row, quick=quick)
                 total = (1 - inverse_temperature) * prior + inverse_temperature * density
                 return total, _parts((prior, density, jacobian, holds), jnp)
 
@@ -227,9 +242,9 @@ class Eliminated(Target):
         return Jitted(jax.vmap(at, in_axes=(0, None)))
 
 
-def _sums(tables: Tables, logs: Logs, betas: Sequence[Any], numpy: Any) -> tuple[Any, ...]:
+def _sums(tables: Tables, logs: Logs, betas: Sequence[Any], log_sum: Callable[..., Any]) -> tuple[Any, ...]:
     """What `_traced` gives, of one decision sequence."""
-    log_sum = log_sum_by_numpy if numpy is np else log_sum_by_jax
+    numpy = np if log_sum is log_sum_by_numpy else jnp
     prior = 0.0 if tables.prior_is_normalised else log_sum(tables.plan, logs.prior)
     totals = [
         logs.free_prior + each.free_likelihood + log_sum(tables.plan, each.density)
