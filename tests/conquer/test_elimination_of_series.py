@@ -171,3 +171,53 @@ def test_the_operations_to_compile_do_not_grow_with_the_length(program, beside):
         return len(call.params["call_jaxpr"].eqns)
 
     assert operations(20) == operations(40)
+
+
+# Chains in few exponentials ---------------------------------------------------------------------------------------
+
+STAY = np.array([[1.0, 0.0], [0.0, 1.0]])
+LEFT_TO_RIGHT = np.array([[0.8, 0.2, 0.0], [0.0, 0.7, 0.3], [0.0, 0.0, 1.0]])
+
+
+def shifted(y, steps, shifts):
+    """A chain that starts anywhere, observed about x plus a shift for each state."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0))
+    z = ab.sample("z0", dist.Categorical(jnp.ones(len(steps)) / len(steps)))
+    ab.observe("y0", dist.Normal(x + jnp.asarray(shifts)[z], 1.0), y[0])
+    for t in range(1, len(y)):
+        z = ab.sample(f"z{t}", dist.Categorical(jnp.asarray(steps)[z]))
+        ab.observe(f"y{t}", dist.Normal(x + jnp.asarray(shifts)[z], 1.0), y[t])
+
+
+def compiled(target, x):
+    """Log density and gradient by compiled code, and how often the code without short cuts was compiled."""
+    evaluation, gradient = target.differentiate(x[:, None])
+    return evaluation.log_density, gradient[:, 0], (Eliminated._gradient, False) in target._functions
+
+
+@pytest.mark.parametrize(
+    ("steps", "shifts", "y", "is_lost"),
+    [
+        (A, [-1.0, 0.0, 2.0], series(), False),
+        (LEFT_TO_RIGHT, [-1.0, 0.0, 2.0], series(), False),
+        # What has probability e^−4000 halfway is all that remains at the end: 1e-308 is far too large for it.
+        (STAY, [0.0, 30.0], np.repeat([0.0, 33.0], [10, 30]), True),
+        (LEFT_TO_RIGHT, [0.0, 30.0, 60.0], np.repeat([60.0, -5.0], [10, 30]), True),
+    ],
+    ids=["all steps", "zeros", "two states apart", "one way"],
+)
+def test_a_chain_takes_the_long_way_where_terms_would_be_lost(steps, shifts, y, is_lost):
+    x, n = np.array([-1.0, 0.2, 1.3]), len(steps)
+    (path,) = ab.find_paths(shifted, y, steps, shifts, executions=20).paths
+    target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
+    log_density, gradient, was_lost = compiled(target, x)
+    with np.errstate(divide="ignore"):
+        logs = np.concatenate([np.full((1, 1, n, n), -np.log(n)), np.log(steps)[None, None].repeat(len(y) - 1, 1)], 1)
+
+    def exact(x):
+        likelihood = norm.logpdf(y[None, :, None], x[:, None, None] + np.array(shifts), 1.0)
+        return norm.logpdf(x) + forward(logs, likelihood)
+
+    np.testing.assert_allclose(log_density, exact(x), rtol=1e-12)
+    np.testing.assert_allclose(gradient, (exact(x + 1e-5) - exact(x - 1e-5)) / 2e-5, rtol=1e-6)
+    assert was_lost is is_lost
