@@ -315,7 +315,7 @@ def test_a_likelihood_that_is_zero_almost_everywhere_is_not_given_up_at_once():
     assert abs(posterior.log_evidence - norm.logsf(4.0)) < 4 * posterior.log_evidence_sd < 0.1
 
 
-@pytest.mark.parametrize("seed", [5, 10])
+@pytest.mark.parametrize("seed", [5, 6])
 def test_a_visit_that_finds_nothing_does_not_undo_the_one_before(seed):
     """The budget ends the search for modes of the path with three components, of which there is a Laplace estimate."""
 
@@ -326,7 +326,7 @@ def test_a_visit_that_finds_nothing_does_not_undo_the_one_before(seed):
         ab.observe("y", dist.Normal(mu[z], 1.0), y)
 
     y = np.array([-0.71414443, 0.01984942, 1.32296232, 2.52787472, 0.51918246, 1.63163619])
-    posterior = ab.infer(program, y, seed=seed, budget=40_000, tolerance=0.05)
+    posterior = ab.infer(program, y, seed=seed, budget=28_000, tolerance=0.05)
     # By enumeration of the assignments; the path has 22 % of the mass.
     assert abs(posterior.log_evidence - -11.2819) < 3 * posterior.log_evidence_sd < 1.0
     assert abs(posterior.probability("choice")[2] - 0.216) < 0.1

@@ -229,8 +229,11 @@ def test_no_more_than_one_effective_particle_may_object():
     assert CONTENT.is_content
     assert (CONTENT.missed, OBJECTS.missed) == (0.0, 0.4)
     assert not OBJECTS.is_content
-    assert replace(OBJECTS, ess=2.5).is_content
-    assert not replace(OBJECTS, ess=2.6).is_content
+    assert not replace(OBJECTS, ess=2.5).is_content, "however few there are"
+    few = opinion_of(0.01)
+    assert replace(few, ess=2.5).is_content
+    assert replace(few, ess=100.0).is_content
+    assert not replace(few, ess=101.0).is_content
 
 
 def test_weights_are_believed_where_all_are_content():

@@ -59,6 +59,8 @@ _MAX_SCOUTS = 1_024
 """Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
 _MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
 """Components that a proposal may have, and up to which its weights are believed by themselves."""
+_MIN_CONTENT = 50.0
+"""One in so many particles may object, at most, however few effective ones there are."""
 _DOUBT = 0.2
 """The probability that the first search for modes has missed something."""
 _MAX_K = 1.0
@@ -118,8 +120,9 @@ class Opinion:
 
     @property
     def is_content(self) -> bool:
-        """Whether no more particles object than one in the effective number of them."""
-        return self.missed * self.ess <= 1.0
+        """Whether no more particles object than one in the effective number of them, or one in `_MIN_CONTENT`: with few
+        effective ones a family that objects may be the only one that has seen what is missed."""
+        return self.missed * max(self.ess, _MIN_CONTENT) <= 1.0
 
     def of_more_draws(self, log_weights: np.ndarray) -> Opinion:
         """What the same particles say once there are more draws from the same proposal."""
