@@ -103,7 +103,8 @@ def test_first_visits_without_a_gain_end_those_that_are_not_easy():
     solved = record(0, log_evidence=-10.0, prior=0.0, best=-5.0, visits=1)
     easy, hard = record(1, dim=3), record(2, dim=30, prior=-7.0)
     assert RULE.waiting(state(solved, easy, hard)) == [easy, hard]
-    assert RULE.waiting(state(solved, easy, hard, gains=[0.0] * 9)) == [easy]
+    assert RULE.waiting(state(solved, easy, hard, budget=20_000, gains=[0.0] * 9)) == [easy]
+    assert RULE.waiting(state(solved, easy, hard, gains=[0.0] * 9)) == [easy, hard], "all can be visited"
 
 
 @pytest.mark.parametrize(("paths", "evaluations"), [(1, 10_000), (100, 6_000), (101, 4_950), (10_000, 300)])

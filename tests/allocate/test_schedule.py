@@ -119,6 +119,31 @@ def test_a_path_with_mass_that_no_second_method_has_confirmed_is_under_explored(
     assert Refinement().waiting(state(heavy, light)) == []
 
 
+def test_the_heaviest_of_the_under_explored_paths_come_first_and_as_many_as_can_be_settled():
+    records = [record(number, -1.0 - 0.1 * number, evaluations=100) for number in range(12)]
+    visits = Refinement().visits(state(*records, allocations=8))
+    assert [visit.record.number for visit in visits] == list(range(8))
+    assert {(visit.evaluations, visit.max_evaluations) for visit in visits} == {(15_000, 30_000)}
+    visits = Refinement().visits(state(*records, budget=23_000))
+    assert [visit.record.number for visit in visits] == [0, 1, 2, 3]
+    assert {visit.max_evaluations for visit in visits} == {5_450}, "a quarter of what is left"
+
+
+def test_visits_grow_with_the_evaluations_of_a_path():
+    heavy = record(0, evaluations=400_000)
+    [visit] = Refinement().visits(state(heavy, tolerance=None))
+    assert visit.evaluations == 100_000
+    [visit] = Refinement(growth=0.0).visits(state(heavy, tolerance=None))
+    assert visit.evaluations < 100_000
+
+
+def test_a_path_with_a_small_part_in_the_error_is_not_refined():
+    heavy, precise = record(0, evaluations=30_000), record(1, sd=0.001, evaluations=30_000)
+    assert {visit.record for visit in Refinement().visits(state(heavy, precise, tolerance=None))} == {heavy}
+    visits = Refinement(max_ratio=1_000.0).visits(state(heavy, precise, tolerance=None, allocator=Uniform()))
+    assert {visit.record for visit in visits} == {heavy, precise}
+
+
 def test_negligible_paths_are_not_refined():
     heavy, negligible = record(0), record(1, -30.0)
     assert Refinement().candidates(state(heavy, negligible)) == [heavy]

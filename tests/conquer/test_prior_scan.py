@@ -100,3 +100,14 @@ def test_auto_finds_a_narrow_mode(seed):
     estimate = auto.estimate(target, state)
     assert estimate.is_confirmed
     assert abs(estimate.log_evidence) < 4 * estimate.log_evidence_sd < 0.2
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 40])
+def test_where_few_draws_have_mass_all_of_them_may_be_summits(n):
+    points = np.random.default_rng(0).normal(size=(100, 2))
+    points[:n, 1] = 4.0  # no scale to compare them by
+    heights = np.where(np.arange(100) < n, -(points[:, 0] ** 2), -np.inf)
+    found = summits(points, heights)
+    assert (found < n).all()
+    assert len(found) >= min(n, 1)
+    assert list(heights[found]) == sorted(heights[found], reverse=True)

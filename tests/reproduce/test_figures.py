@@ -155,6 +155,7 @@ def words_of(figure):
 # Figures --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # the quick reproduction writes them, too
 def test_every_figure_is_written_as_png_and_svg(folder):
     for name in FIGURES:
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -323,6 +324,7 @@ def test_the_page_has_every_section_the_numbers_and_the_figures(records, truths,
     assert "Gaussian mixture: 4; Gaussian mixture, misspecified prior: 4; Function induction: 4" in text
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else(folder):
     text = (folder / "report.html").read_text()
     assert "<script" not in text

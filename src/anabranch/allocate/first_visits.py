@@ -15,7 +15,7 @@ import numpy as np
 from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
 from anabranch.conquer.strategy import cheapest_visit
-from anabranch.settings import check, finite, whole
+from anabranch.settings import check, finite, share, whole
 
 __all__ = ["FirstVisits", "by_promise", "that_may_matter"]
 
@@ -32,6 +32,7 @@ class FirstVisits:
         max_rounds: rounds in which all paths get their first visit; more find mass sooner, by fewer visits at a time.
         max_tries: visits after which a path without mass counts as empty; fewer may miss mass.
         max_tries_without_evidence: the same while no path has mass.
+        budget_share: the part of the evaluations left that all first visits take even if they are in vain.
         min_in_vain: first visits without a gain, and a tenth of the paths that may matter at least, after which only
             easy paths get one; fewer may miss a path.
         easy_dim: dimensions up to which a path is easy to visit.
@@ -44,6 +45,7 @@ class FirstVisits:
     max_rounds: int = 50
     max_tries: int = 3
     max_tries_without_evidence: int = 30
+    budget_share: float = 0.5
     min_in_vain: int = 8
     easy_dim: int = 8
     easy_log_prior: float = -6.0
@@ -51,7 +53,7 @@ class FirstVisits:
     def __post_init__(self) -> None:
         counts = ("min_evaluations", "max_evaluations", "evaluations_to_modes", "max_rounds", "max_tries",
                   "max_tries_without_evidence", "min_in_vain", "easy_dim")  # fmt: skip
-        check(self, **dict.fromkeys(counts, whole(1)), easy_log_prior=finite())
+        check(self, **dict.fromkeys(counts, whole(1)), budget_share=share(), easy_log_prior=finite())
 
     def visits(self, state: AllocationState) -> list[Visit]:
         waiting, settings, left = self.waiting(state), state.settings, state.evaluations_left
@@ -78,7 +80,7 @@ class FirstVisits:
         if not state.settings.prune_negligible:
             return by_promise(fresh, state)
         likely = that_may_matter(unvisited, state, by_mean=True)
-        if self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
+        if self.is_dear(likely, state) and self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
             return by_promise([record for record in likely if self.is_easy(record, state)], state)
         return by_promise(that_may_matter(fresh, state) or likely, state)
 
@@ -112,6 +114,10 @@ class FirstVisits:
     def are_in_vain(self, last: int, state: AllocationState) -> bool:
         """Whether the last so many first visits found no mass."""
         return len(state.gains) > last and sum(state.gains[-last:]) < state.tolerance / 5
+
+    def is_dear(self, records: Sequence[PathRecord], state: AllocationState) -> bool:
+        """Whether first visits of all these paths would take more than their part of the evaluations left."""
+        return len(records) * self.evaluations(state) > self.budget_share * state.evaluations_left
 
     def is_easy(self, record: PathRecord, state: AllocationState) -> bool:
         """Whether to visit a path after many visits in vain: it has few dimensions, or some of the prior mass.

@@ -10,7 +10,7 @@ import numpy as np
 from anabranch.allocate.path_summary import PathSummary
 from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
-from anabranch.settings import check, positive, whole
+from anabranch.settings import check, finite, positive, whole
 
 __all__ = ["Refinement", "under_explored"]
 
@@ -22,26 +22,46 @@ class Refinement:
     Args:
         max_ratio: by how much the part of a path in the error, its weight times its error, may be below the largest
             for it to get more; a larger one spreads the evaluations.
+        growth: a visit has this part of the path's evaluations so far at least, and no more than a quarter of what is
+            left is spent so; less makes more rounds.
+        min_settling: evaluations with which an under-explored path may be settled; fewer visit more of them in vain.
         min_divisor: one in so many of the evaluations of a visit is the least that a path gets where many share the
             mass; a larger one spreads a round over more paths.
     """
 
     max_ratio: float = 4.0
+    growth: float = 0.25
+    min_settling: int = 5_000
     min_divisor: int = 10
 
     def __post_init__(self) -> None:
-        check(self, max_ratio=positive(), min_divisor=whole(1))
+        check(self, max_ratio=positive(), growth=finite(0), min_settling=whole(1),
+              min_divisor=whole(1))  # fmt: skip
 
     def visits(self, state: AllocationState) -> list[Visit]:
+        if state.settings.prune_negligible and (unsettled := self.waiting(state)):
+            return self._settling(state, unsettled)
+        return self._shared(state)
+
+    def _settling(self, state: AllocationState, unsettled: list[PathRecord]) -> list[Visit]:
+        """One visit to each of the heaviest paths that are under-explored, long enough for most of them."""
         settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
-        weights, unsettled = state.table.weights(), set(self.waiting(state))
+        number = int(np.clip(left // self.min_settling, 1, settings.allocations))
+        chosen = sorted(unsettled, key=lambda each: -each.log_evidence)[:number]
+        each = min(thresholds.evaluations_that_settle // 2, max(int(left / thresholds.overrun / len(chosen)), 1))
+        return [Visit(record, each, int(thresholds.overrun * each)) for record in chosen]
+
+    def _shared(self, state: AllocationState) -> list[Visit]:
+        """A round shared by the allocator."""
+        settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
+        weights = state.table.weights()
         records = self.candidates(state)
         if settings.prune_negligible:
             errors = {each: weights[each.path.signature] * each.error for each in records}
             least = max(errors.values(), default=0.0) / self.max_ratio
             if state.limits.tolerance is not None:  # those on which it depends whether it is met
                 least = max(least, state.limits.tolerance / (2 * np.sqrt(len(records) or 1)))
-            records = [each for each in records if each in unsettled or errors[each] > least] or records
+            records = [each for each in records if errors[each] > least] or records
         number = int(np.clip(left / (thresholds.overrun * thresholds.min_visit), 1, settings.allocations))
         rng = np.random.default_rng((state.seed, 0, state.rounds, 1))
         summaries = [PathSummary(record.visits, record.estimate) for record in records]
@@ -52,9 +72,9 @@ class Refinement:
         each = min(each, max(int(left / thresholds.overrun / max(times.total(), 1)), 1))
         visits = []
         for record, count in ((records[i], count) for i, count in times.items()):
-            needed = thresholds.evaluations_that_settle if record in unsettled else fewest
-            needed = self.evaluations_to_tolerance(record, weights[record.path.signature], needed, state)
-            visits.append(Visit(record, min(count * each, needed), int(thresholds.overrun * count * each)))
+            needed = self.evaluations_to_tolerance(record, weights[record.path.signature], fewest, state)
+            most = max(count * each, min(int(self.growth * record.target.evaluations), left // (4 * len(times))))
+            visits.append(Visit(record, min(most, needed), int(thresholds.overrun * most)))
         return visits
 
     def waiting(self, state: AllocationState) -> list[PathRecord]:

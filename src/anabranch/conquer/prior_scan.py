@@ -14,6 +14,7 @@ from scipy.spatial import KDTree
 
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.population import coordinate_sd
 from anabranch.conquer.second_opinion import CLIMB, climbed
 from anabranch.conquer.symmetry import fold
 from anabranch.conquer.target import Target
@@ -61,9 +62,9 @@ def summits(points: np.ndarray, heights: np.ndarray) -> np.ndarray:
         [-2.0, 1.0]
     """
     finite = np.flatnonzero(np.isfinite(heights))
-    if not len(finite):
-        return finite
-    scaled = points[finite] / np.maximum(points[finite].std(axis=0), np.finfo(float).tiny)
+    if len(finite) <= _FIRST_NEIGHBOURS:
+        return finite[np.argsort(-heights[finite], kind="stable")]
+    scaled = points[finite] / coordinate_sd(points[finite])
     tree, left = KDTree(scaled), np.arange(len(finite))
     for neighbours in (_FIRST_NEIGHBOURS, _neighbours(points.shape[1])):
         _, nearest = tree.query(scaled[left], min(neighbours + 1, len(finite)))
