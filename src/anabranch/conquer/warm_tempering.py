@@ -2,8 +2,9 @@
 
 A population tempered from the prior finds the mass, and most of its evaluations go into the way there: ten
 temperatures for a hidden Markov model of 16 coordinates. From a mixture q fitted to its particles the way γ_β = q^(1−β)
-γ^β has four, and the error of log Ẑ for the same evaluations is a third. What the first population has not seen, the
-second cannot see either; the sweeps are independent of the draws to which q was fitted, so that Ẑ stays unbiased.
+γ^β has four, and the error of log Ẑ for the same evaluations is a third. What the first population has not
+seen, the second finds only from the component of q that is as wide as the prior. The sweeps are independent of the
+draws to which q was fitted, so that Ẑ stays unbiased.
 """
 
 from __future__ import annotations
