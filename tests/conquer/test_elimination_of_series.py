@@ -198,10 +198,10 @@ def compiled(target, x):
 @pytest.mark.parametrize(
     ("steps", "shifts", "y", "is_lost"),
     [
-        (A, [-1.0, 0.0, 2.0], series(), False),
+        pytest.param(A, [-1.0, 0.0, 2.0], series(), False, marks=pytest.mark.slow),
         (LEFT_TO_RIGHT, [-1.0, 0.0, 2.0], series(), False),
         # What has probability e^−4000 halfway is all that remains at the end: 1e-308 is far too large for it.
-        (STAY, [0.0, 30.0], np.repeat([0.0, 33.0], [10, 30]), True),
+        pytest.param(STAY, [0.0, 30.0], np.repeat([0.0, 33.0], [10, 30]), True, marks=pytest.mark.slow),
         (LEFT_TO_RIGHT, [0.0, 30.0, 60.0], np.repeat([60.0, -5.0], [10, 30]), True),
     ],
     ids=["all steps", "zeros", "two states apart", "one way"],

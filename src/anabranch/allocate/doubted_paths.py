@@ -24,18 +24,22 @@ class DoubtedPaths:
 
     Args:
         min_mass: possible mass of a path, over the tolerance, from which on it gets a visit; less costs more.
+        max_ratio: by how much the possible mass of a path may be below the largest for it to get a visit; more spreads
+            the evaluations.
         budget_share: the part of the budget that all these visits take at most.
         max_budget_share: the same where the mass that these paths may have exceeds the error of the evidence.
         max_evaluations: evaluations of one such path at most; more solve difficult paths, and starve others.
     """
 
     min_mass: float = 0.1
+    max_ratio: float = 20.0
     budget_share: float = 0.25
     max_budget_share: float = 0.6
     max_evaluations: int = 200_000
 
     def __post_init__(self) -> None:
-        check(self, min_mass=positive(), budget_share=share(), max_budget_share=share(), max_evaluations=whole(1))
+        check(self, min_mass=positive(), max_ratio=positive(), budget_share=share(), max_budget_share=share(),
+              max_evaluations=whole(1))  # fmt: skip
 
     def visits(self, state: AllocationState) -> list[Visit]:
         settings, thresholds = state.settings, state.settings.thresholds
@@ -54,6 +58,8 @@ class DoubtedPaths:
             return []
         least = total + np.log(self.min_mass * state.tolerance)
         doubted = [each for each in state.table if each.visits and each.is_doubtful and each.log_possible > least]
+        largest = max((each.log_possible for each in doubted), default=-np.inf)
+        doubted = [each for each in doubted if each.log_possible > largest - np.log(self.max_ratio)]
         most = self._max_evaluations(doubted, state)
         return sorted((each for each in doubted if each.target.evaluations < most), key=lambda each: -each.log_possible)
 
