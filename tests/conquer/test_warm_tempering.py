@@ -62,6 +62,9 @@ def test_one_ordering_has_all_of_the_evidence(path, symmetries):
     assert ordered.evaluations == whole.evaluations == 200
     assert np.isneginf(ordered.evaluate(points).log_density[~inside]).all()
     assert Ordered(PathTarget(path), symmetries).known.shape == (0, 5)
+    with jax.enable_x64(True):
+        by_jax = jax.vmap(ordered.log_density_function())(points)
+    np.testing.assert_allclose(by_jax, ordered.evaluate(points).log_density)
 
 
 @pytest.mark.parametrize(("seeds", "min_scores"), [(3, 3), pytest.param(80, 80, marks=pytest.mark.slow)])

@@ -80,7 +80,7 @@ class FirstVisits:
         if not state.settings.prune_negligible:
             return by_promise(fresh, state)
         likely = that_may_matter(unvisited, state, by_mean=True)
-        if self.is_dear(likely, state) and self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
+        if self.are_expensive(likely, state) and self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
             return by_promise([record for record in likely if self.is_easy(record, state)], state)
         return by_promise(that_may_matter(fresh, state) or likely, state)
 
@@ -115,7 +115,7 @@ class FirstVisits:
         """Whether the last so many first visits found no mass."""
         return len(state.gains) > last and sum(state.gains[-last:]) < state.tolerance / 5
 
-    def is_dear(self, records: Sequence[PathRecord], state: AllocationState) -> bool:
+    def are_expensive(self, records: Sequence[PathRecord], state: AllocationState) -> bool:
         """Whether first visits of all these paths would take more than their part of the evaluations left."""
         return len(records) * self.evaluations(state) > self.budget_share * state.evaluations_left
 

@@ -17,7 +17,8 @@ __all__ = ["Refinement", "under_explored"]
 
 @dataclass(frozen=True)
 class Refinement:
-    """Share a round between the paths by the allocator, none of them more than it needs to the tolerance.
+    """Visit the heaviest under-explored paths, as long as there are any; then share a round between the paths by the
+    allocator, none of them more than it needs to the tolerance.
 
     Args:
         max_ratio: by how much the part of a path in the error, its weight times its error, may be below the largest

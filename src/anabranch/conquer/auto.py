@@ -10,7 +10,8 @@
 | discrete coordinates among them | `SMC` | more sweeps |
 
 Importance weights and tempering fail in different ways (`second_opinion`). Before the population has answered, the
-error of an estimate is at least `unconfirmed_sd`. Where it objects, the evidence is that of a bridge or of tempering.
+error of an estimate is at least `unconfirmed_sd`. Where it objects, the evidence is that of a bridge or of tempering
+(from the prior, or from a mixture fitted to the population: `warm_tempering`).
 """
 
 from __future__ import annotations
@@ -273,9 +274,10 @@ class Auto:
     def _warmed(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after so many more evaluations of tempering from a mixture fitted to the population."""
         assert state.population is not None
-        warm = state.warm or WarmPopulation.fitted(target, state.population, state.state.symmetries, rng)
-        with target.bounded(left):
+        with suppress(LimitReached), target.bounded(left):
+            warm = state.warm or WarmPopulation.fitted(target, state.population, state.state.symmetries, rng)
             return replace(state, warm=warm.advanced(target, self.tempering, rng, max(left, self.sweep_evaluations)))
+        return state
 
     def _with_better_weights(
         self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int
@@ -368,7 +370,7 @@ class Auto:
             best = max((by_weights, by_tempering), key=lambda each: each.log_evidence)
         sd = max(best.log_evidence_sd, self.unconfirmed_sd)
         if by_tempering is not None and by_tempering.log_possible > -np.inf:
-            # A finished sweep says more of what there may be than the weights, extrapolated.
+            # Tempering, even under way, says more of what there may be than the weights, extrapolated.
             best = replace(best, log_possible=max(best.log_evidence, by_tempering.log_possible))
         if by_tempering is not None and is_below(best, by_tempering):
             sd = by_tempering.log_evidence - best.log_evidence

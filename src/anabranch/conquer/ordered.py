@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
@@ -48,7 +49,13 @@ class Ordered(Target):
         return replace(evaluation, log_prior=log_prior, guard=evaluation.guard & ordered(points, self.symmetries))
 
     def log_density_function(self) -> Callable[[Any], Any]:
-        return self.whole.log_density_function()
+        log_density, copies = self.whole.log_density_function(), log_copies(self.symmetries)
+
+        def in_order(x: Any) -> Any:
+            holds = [jnp.all(jnp.diff(x[each.keys]) >= 0) for each in self.symmetries]
+            return jnp.where(jnp.all(jnp.array(holds)), log_density(x) + copies, -jnp.inf)
+
+        return in_order
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
         drawn = self.whole.prior(n, rng)
