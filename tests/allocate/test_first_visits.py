@@ -30,23 +30,27 @@ def state(*records, settings=None, budget=1_000_000, **more):
     return AllocationState(settings=settings or ab.DCC(), limits=Limits(budget), table=table, **more)
 
 
+def needs_visit(record, state):
+    return RULE.needs_visit(record, state, state.table.log_evidence)
+
+
 def test_a_path_without_mass_is_tried_again_before_it_is_believed():
     known, empty = record(0, log_evidence=-3.0, visits=1), record(1, log_evidence=-np.inf, visits=2)
-    assert RULE.needs_visit(empty, state(known, empty))
+    assert needs_visit(empty, state(known, empty))
     empty.visits = 3
-    assert not RULE.needs_visit(empty, state(known, empty))
+    assert not needs_visit(empty, state(known, empty))
 
 
 def test_while_there_is_no_mass_anywhere_the_search_goes_on():
     empty = record(0, log_evidence=-np.inf, visits=3)
-    assert RULE.needs_visit(empty, state(empty))
+    assert needs_visit(empty, state(empty))
     empty.visits = 30
-    assert not RULE.needs_visit(empty, state(empty))
+    assert not needs_visit(empty, state(empty))
 
 
 def test_an_exact_estimate_without_mass_is_believed():
     exact = record(0, log_evidence=-np.inf, sd=0.0, visits=1)
-    assert not RULE.needs_visit(exact, state(exact))
+    assert not needs_visit(exact, state(exact))
 
 
 @pytest.mark.parametrize(("prior", "matters"), [(-50.0, True), (-150.0, False), (-np.inf, True)])
@@ -124,5 +128,5 @@ def test_what_counts_as_many_is_a_setting():
     empty = record(1, log_evidence=-np.inf, visits=1)
     few, many = (ab.DCC(thresholds=Thresholds(many_paths=number)) for number in (2, 1))
     known = record(0, log_evidence=-3.0, visits=1)
-    assert RULE.needs_visit(empty, state(known, empty, settings=few))
-    assert not RULE.needs_visit(empty, state(known, empty, settings=many))
+    assert needs_visit(empty, state(known, empty, settings=few))
+    assert not needs_visit(empty, state(known, empty, settings=many))

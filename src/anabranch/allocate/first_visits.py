@@ -68,10 +68,11 @@ class FirstVisits:
 
     def waiting(self, state: AllocationState) -> list[PathRecord]:
         """The paths to visit: active ones, and after them, if negligible ones are pruned, any that may matter."""
-        unvisited = [record for record in state.table if self.needs_visit(record, state)]
+        log_evidence = state.table.log_evidence
+        unvisited = [record for record in state.table if self.needs_visit(record, state, log_evidence)]
         if not unvisited:
             return []
-        least = state.table.log_evidence - state.settings.thresholds.negligible
+        least = log_evidence - state.settings.thresholds.negligible
         estimated = [record for record in unvisited if record.log_evidence > least]
         if estimated:  # from a few prior draws
             return sorted(estimated, key=lambda record: -record.log_evidence)
@@ -84,15 +85,16 @@ class FirstVisits:
             return by_promise([record for record in likely if self.is_easy(record, state)], state)
         return by_promise(that_may_matter(fresh, state) or likely, state)
 
-    def needs_visit(self, record: PathRecord, state: AllocationState) -> bool:
-        """Whether a path has no estimate of a visit, or too few visits to conclude that it has no mass."""
+    def needs_visit(self, record: PathRecord, state: AllocationState, log_evidence: float) -> bool:
+        """Whether a path has no estimate of a visit, or too few visits to conclude that it has no mass; given the log
+        evidence of all paths."""
         if record.gave_up:
             return False
         if record.estimate is None or not record.visits:
             return True
-        if record.error == 0 or (record.log_evidence != -np.inf and not record.estimate.is_of_prior):
+        if record.is_exact or (record.log_evidence != -np.inf and not record.estimate.is_of_prior):
             return False
-        if not state.has_many_paths and state.table.log_evidence == -np.inf:
+        if not state.has_many_paths and log_evidence == -np.inf:
             return record.visits < self.max_tries_without_evidence
         # Of many paths, one without a point of positive density is taken to be empty at once.
         is_empty = state.has_many_paths and record.target.best_likelihood == -np.inf

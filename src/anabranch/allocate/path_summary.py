@@ -17,4 +17,4 @@ class PathSummary:
     @property
     def exact(self) -> bool:
         """Whether the estimate has no error."""
-        return self.estimate is not None and self.estimate.log_evidence_sd == 0
+        return self.estimate is not None and self.estimate.has_exact_evidence

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,10 +55,12 @@ def total_evidence(estimates: Sequence[Estimate | None]) -> TotalEvidence:
 
 def _standard_errors(estimates: Sequence[Estimate | None]) -> np.ndarray:
     """The standard error of each log Ẑ_k; infinite without an estimate."""
-    corrections = [each.correction for each in estimates if each is not None and np.isfinite(each.correction)]
-    doubt = float(np.sqrt(np.mean(np.square(corrections)))) if corrections else 0.0
-    known = ((np.inf, 0.0) if e is None else (e.log_evidence_sd, 0.0 if e.is_confirmed else doubt) for e in estimates)
-    return np.array([max(pair) for pair in known])
+    corrections = np.array([np.nan if each is None else each.correction for each in estimates])
+    corrections = corrections[np.isfinite(corrections)]
+    doubt = float(np.sqrt(np.mean(corrections**2))) if len(corrections) else 0.0
+    sds = np.array([np.inf if each is None else each.log_evidence_sd for each in estimates])
+    confirmed = np.array([each is not None and each.is_confirmed for each in estimates])
+    return np.maximum(sds, np.where(confirmed, 0.0, doubt))
 
 
 @dataclass(eq=False)
@@ -100,6 +104,11 @@ class PathRecord:
     def error(self) -> float:
         """The standard error of log Ẑ_k, infinite without an estimate."""
         return np.inf if self.estimate is None else self.estimate.log_evidence_sd
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is an estimate whose evidence is exact."""
+        return self.estimate is not None and self.estimate.has_exact_evidence
 
     @property
     def is_informative(self) -> bool:
@@ -161,6 +170,7 @@ class PathTable:
     written_off: int = 0
     numbered: int = 0
     max_groups: int = 4
+    _added_up: tuple[list[Estimate], TotalEvidence] | None = field(default=None, repr=False)
 
     def __iter__(self) -> Iterator[PathRecord]:
         return iter(self.records.values())
@@ -170,17 +180,14 @@ class PathTable:
 
     def update(self, division: Division, arrivals: Iterable[Executions] = ()) -> None:
         """Add the paths that are new, and replace those that have another form or another decision sequence."""
-        found: dict[Any, list[Executions]] = {}
+        found: dict[int, list[Executions]] = {}
         for executions in arrivals:
             if executions.path is not None:
-                found.setdefault(executions.path.signature, []).append(executions)
-        for gone in self.records.keys() - division.by_signature.keys():
-            self.written_off += self.records.pop(gone).target.evaluations
-        for signature, path in division.by_signature.items():
-            old = self.records.get(signature)
+                found.setdefault(id(executions.path), []).append(executions)
+        for (signature, path), old in zip_longest(division.by_signature.items(), self._in_order_of(division)):
             if old is not None and old.path is path and old.sequences == len(path.recordings):
                 continue
-            target = PathTarget(path, found.get(signature, [])[: self.max_groups])
+            target = PathTarget(path, found.get(id(path), [])[: self.max_groups])
             new = PathRecord(self.numbered if old is None else old.number, path, len(path.recordings), target)
             if old is None:
                 self.numbered += 1
@@ -188,6 +195,20 @@ class PathTable:
                 self.written_off += old.target.evaluations
                 new.parent, new.parent_likelihood = old.parent, old.parent_likelihood
             self.records[signature] = new
+
+    def _in_order_of(self, division: Division) -> list[PathRecord | None]:
+        """The record of each path of a division, as far as there are any: the last ones found have none yet.
+
+        A division that began again has other paths, in another order; the records of those that it lacks go.
+        """
+        paths = division.by_signature
+        if len(self) <= len(paths) and all(map(operator.is_, (record.path for record in self), paths.values())):
+            return list(self)
+        for gone in self.records.keys() - paths.keys():
+            self.written_off += self.records.pop(gone).target.evaluations
+        records: list[PathRecord | None] = [self.records.get(signature) for signature in paths]
+        self.records = {key: record for key, record in zip(paths, records, strict=True) if record is not None}
+        return records
 
     @property
     def evaluations(self) -> int:
@@ -202,16 +223,20 @@ class PathTable:
     @property
     def total(self) -> TotalEvidence:
         """The evidence of all paths with an estimate, and their weights in the order of `solved`."""
-        return total_evidence([record.estimate for record in self.solved])
+        estimates = [record.estimate for record in self if record.estimate is not None]
+        if self._added_up is None or not _are_same(self._added_up[0], estimates):
+            self._added_up = estimates, total_evidence(estimates)
+        return self._added_up[1]
 
     @property
     def log_evidence(self) -> float:
         """log ΣẐ_k over the paths with an estimate."""
         return self.total.log_evidence
 
-    def weights(self) -> dict[Any, float]:
-        """The posterior probability of each path, Ẑ_k/Ẑ, by its signature; zero without an estimate."""
-        weights = dict.fromkeys(self.records, 0.0)
-        for record, weight in zip(self.solved, self.total.weights, strict=True):
-            weights[record.path.signature] = float(weight)
-        return weights
+    def weights(self) -> dict[PathRecord, float]:
+        """The posterior probability of each path, Ẑ_k/Ẑ; zero without an estimate."""
+        return {**dict.fromkeys(self, 0.0), **dict(zip(self.solved, self.total.weights.tolist(), strict=True))}
+
+
+def _are_same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))

@@ -58,7 +58,7 @@ class Refinement:
         weights = state.table.weights()
         records = self.candidates(state)
         if settings.prune_negligible:
-            errors = {each: weights[each.path.signature] * each.error for each in records}
+            errors = {each: weights[each] * each.error for each in records}
             least = max(errors.values(), default=0.0) / self.max_ratio
             if state.limits.tolerance is not None:  # those on which it depends whether it is met
                 least = max(least, state.limits.tolerance / (2 * np.sqrt(len(records) or 1)))
@@ -73,7 +73,7 @@ class Refinement:
         each = min(each, max(int(left / thresholds.overrun / max(times.total(), 1)), 1))
         visits = []
         for record, count in ((records[i], count) for i, count in times.items()):
-            needed = self.evaluations_to_tolerance(record, weights[record.path.signature], fewest, state)
+            needed = self.evaluations_to_tolerance(record, weights[record], fewest, state)
             most = max(count * each, min(int(self.growth * record.target.evaluations), left // (4 * len(times))))
             visits.append(Visit(record, min(most, needed), int(thresholds.overrun * most)))
         return visits
@@ -110,7 +110,7 @@ def under_explored(state: AllocationState) -> list[PathRecord]:
     """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed, or
     without the confirmation of another method."""
     thresholds, weights = state.settings.thresholds, state.table.weights()
-    matter = [state.table.records[key] for key, w in weights.items() if w > thresholds.weight_that_matters]
+    matter = [record for record, weight in weights.items() if weight > thresholds.weight_that_matters]
     enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
-    by_sampling = (each for each in matter if each.error > 0 and not (each.gave_up or each.path.interpreted))
+    by_sampling = (each for each in matter if not (each.is_exact or each.gave_up or each.path.interpreted))
     return [each for each in by_sampling if each.target.evaluations < enough or not each.is_confirmed]

@@ -5,6 +5,7 @@ from anabranch.conquer.elimination import Elimination, describe
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
+from anabranch.conquer.gaussian import Gaussian
 from anabranch.conquer.hmc import HMC, NUTS
 from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
@@ -15,6 +16,6 @@ from anabranch.conquer.target import PathTarget, Target
 from anabranch.conquer.variational import Variational
 
 __all__ = [
-    "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture",
-    "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
+    "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Gaussian", "Laplace",
+    "ModeMixture", "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
 ]  # fmt: skip

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | finitely many values | `Enumerate`, exact | |
 | nothing observed, no factor | `Forward`, draws from the prior | |
+| a quadratic log density | `Gaussian`, exact | |
 | few dimensions, few evaluations | a Laplace estimate, on the host | as below, when there are more evaluations |
 | real coordinates, with a gradient | `ModeMixture` | a tempered population, and what the two agree on |
 | real coordinates, no gradient | a mixture fitted to a tempered population | the same |
@@ -27,6 +28,7 @@ from anabranch.conquer.auto_state import AutoState
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate, weights_are_trusted
 from anabranch.conquer.forward import Forward
+from anabranch.conquer.gaussian import Gaussian
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
 from anabranch.conquer.mixture_fit import fit_to_points
@@ -57,7 +59,7 @@ from anabranch.settings import check, instance, positive, whole
 
 __all__ = ["Auto", "AutoState"]
 
-ENUMERATE, FORWARD, TEMPER = "enumerate", "forward", "temper"
+ENUMERATE, FORWARD, GAUSSIAN, TEMPER = "enumerate", "forward", "gaussian", "temper"
 LAPLACE, MODES, PARTICLES = "laplace", "modes", "particles"
 
 
@@ -121,6 +123,8 @@ class Auto:
                 return AutoState(ENUMERATE, Enumerate().start(target, rng))
         if is_prior_alone(target.path):
             return AutoState(FORWARD, Forward().start(target, rng))
+        if Gaussian().fits(target, target.left):
+            return AutoState(GAUSSIAN, Gaussian().start(target, rng))
         if target.discrete.any():
             return AutoState(TEMPER, self.tempering.start(target, rng))
         return AutoState(MODES if target.has_gradient else PARTICLES)
@@ -135,7 +139,7 @@ class Auto:
         if state.method == TEMPER:
             is_whole = is_enough(state.state, self.min_chains // 4)
             return replace(self.tempering.estimate(target, state.state), is_confirmed=is_whole)
-        if state.method in (ENUMERATE, FORWARD):
+        if state.method in (ENUMERATE, FORWARD, GAUSSIAN):
             return self._strategy(state.method).estimate(target, state.state)
         by_tempering = None if state.population is None else self.tempering.estimate(target, state.population)
         if state.state is None:
@@ -152,13 +156,18 @@ class Auto:
     # The methods ------------------------------------------------------------------------------------------------
 
     def _strategy(self, method: str) -> Strategy:
-        strategies: dict[str, Strategy] = {ENUMERATE: Enumerate(), FORWARD: Forward(), TEMPER: self.tempering}
+        strategies: dict[str, Strategy] = {
+            ENUMERATE: Enumerate(), FORWARD: Forward(), GAUSSIAN: Gaussian(), TEMPER: self.tempering
+        }  # fmt: skip
         return strategies.get(method, self.modes)
 
     def _advanced(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """Begin the method, or improve on it."""
-        if state.method in (ENUMERATE, FORWARD, TEMPER):
-            return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
+        if state.method in (ENUMERATE, FORWARD, GAUSSIAN, TEMPER):
+            state = replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
+            if state.method != GAUSSIAN or state.state.scale is not None:
+                return state
+            state = AutoState(MODES)  # rounding hides the Gaussian, or it cannot be normalised
         state = self._chosen(target, state, left)
         if state.method == PARTICLES and not state.has_mixture:
             return self._with_particles(target, state, rng, left)

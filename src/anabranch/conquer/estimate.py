@@ -21,6 +21,8 @@ MAX_SD = 0.5
 """Standard error of the log evidence above which an estimate says little of the mass that a path may have."""
 MAX_R_HAT = 1.1
 """R-hat above which chains have not converged to the same distribution."""
+ROUNDING = 1e-6
+"""Standard error of the log evidence up to which it is that of rounding alone."""
 PRIOR = "Prior"
 """The method of estimates from prior draws."""
 
@@ -47,8 +49,8 @@ class Estimate:
     Attributes:
         log_evidence: log Ẑ_k, the prior probability of the path included; minus infinity where no mass was found. Of a
             method that gives no evidence, the log of the path's share of the posterior.
-        log_evidence_sd: its Monte Carlo standard error, that is the relative error of Ẑ_k; zero where it is exact,
-            infinite where no mass was found.
+        log_evidence_sd: its Monte Carlo standard error, that is the relative error of Ẑ_k; zero, or that of rounding,
+            where it is exact, infinite where no mass was found.
         points: draws, rows of the path's coordinates.
         log_weights: log of their normalised weights.
         ess: their effective sample size.
@@ -92,9 +94,14 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     @property
+    def has_exact_evidence(self) -> bool:
+        """Whether the evidence is exact, up to rounding: no visit can improve on it."""
+        return self.log_evidence_sd <= ROUNDING
+
+    @property
     def is_informative(self) -> bool:
         """Whether mass was found, or it is exact that there is none."""
-        return self.log_evidence > -np.inf or self.log_evidence_sd == 0
+        return self.log_evidence > -np.inf or self.has_exact_evidence
 
     @property
     def is_of_prior(self) -> bool:
@@ -104,7 +111,7 @@ class Estimate:
     @property
     def is_trusted(self) -> bool:
         """Whether the diagnostics are good: enough effective draws, a light tail, a small error, chains that agree."""
-        if self.log_evidence_sd == 0:
+        if self.has_exact_evidence:
             return True
         is_precise = self.log_evidence_sd <= MAX_SD and not self.r_hat > MAX_R_HAT
         return is_precise and weights_are_trusted(self.ess, self.pareto_k)

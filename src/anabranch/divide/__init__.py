@@ -34,6 +34,7 @@ Sites and their distributions
     and a distribution without their wrappers.
 Properties of a path
     `finite_values`, `integer_bounds` (`Bounds` of each coordinate), `prior_is_sampled`, `is_prior_alone`,
+    `is_quadratic`,
     `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
@@ -60,6 +61,7 @@ from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
 from anabranch.divide.prior import PriorDraws
+from anabranch.divide.quadratic import is_quadratic
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
@@ -85,7 +87,7 @@ __all__ = [
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
     "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
     "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone",
-    "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms",
-    "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
+    "is_quadratic", "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild",
+    "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
     "with_batch_axis",
 ]  # fmt: skip

@@ -48,6 +48,8 @@ class DecisionNode:
     # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
     shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
     parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
+    constant: bool = False  # whether these probabilities are the same for every execution, so that they are final
+    _final: float | None = None
     _unmet: tuple[int, float] | None = None
 
     @property
@@ -87,11 +89,16 @@ class DecisionNode:
         Exact where every question on the way is about a discrete site with known parameters. Otherwise answers are
         counted, and a share is set aside for leaves that no execution has met (`unmet`).
         """
-        total, counted, node = 0.0, False, self
+        if self._final is not None:
+            return self._final
+        total, counted, final, node = 0.0, False, True, self
         while node.parent is not None:
             counted |= node.answer_key not in node.parent.shares
+            final &= node.parent.constant
             total += node.parent.log_probability_of(node.answer_key)
             node = node.parent
+        if final and not counted:
+            self._final = total
         return total + (math.log1p(-node.unmet()) if counted else 0.0)
 
     def log_probability_of(self, answer_key: Any) -> float:

@@ -179,8 +179,8 @@ class Path:
 
     @cached_property
     def _backend(self) -> Compiled | Interpreted:
-        # A program that does not do the same again must not get a density; one more run costs little beside it.
-        for recording in self.recordings:
+        # A program that does not do the same again must not get a density.
+        for recording in self.recordings if self.program.repetitions.is_due() else ():
             check_same(recording, rerun(self.program, recording.choices))
         return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
 

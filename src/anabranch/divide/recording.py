@@ -54,6 +54,35 @@ class ExecutionTimes:
         return ExecutionTimes, ()  # in another process it is measured anew
 
 
+class Signature(tuple[Any, ...]):
+    """A tuple that is hashed once: tables of thousands of paths are looked up by it."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Repetitions:
+    """Decides which paths are recorded a second time, to find a program that does not repeat itself: the first ones,
+    and then one in so many.
+
+    Args:
+        first: how many of the first.
+        one_in: one in so many of the others.
+    """
+
+    def __init__(self, first: int = 32, one_in: int = 8) -> None:
+        self.first, self.one_in, self._asked = first, one_in, 0
+
+    def is_due(self) -> bool:
+        """Whether the path that is asked about now is recorded again."""
+        self._asked += 1
+        return self._asked <= self.first or self._asked % self.one_in == 0
+
+
 @dataclass(frozen=True)
 class Program:
     """A function, its arguments, and how to divide it."""
@@ -69,6 +98,8 @@ class Program:
     """Whether executions may stop at an observation, whose density must then not rest on what is decided later."""
     pace: ExecutionTimes = field(default_factory=ExecutionTimes, compare=False, repr=False)
     """How long the interpreter takes for an execution."""
+    repetitions: Repetitions = field(default_factory=Repetitions, compare=False, repr=False)
+    """Which paths are recorded twice."""
 
     @property
     def name(self) -> str:
@@ -260,9 +291,9 @@ class Recording:
         return max((columns.stop for columns in self.columns.values()), default=0)
 
     @cached_property
-    def signature(self) -> tuple[Any, ...]:
+    def signature(self) -> Signature:
         """What two decision sequences must share to be one path: addresses, spaces, and the values fixed."""
-        return tuple(
+        return Signature(
             (s.name, s.shape, s.discrete, s.unconstrained_shape if s.fixed is None else s.fixed.tobytes())
             for s in self.sites
         )

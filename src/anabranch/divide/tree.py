@@ -251,6 +251,7 @@ def _add_shares(node: DecisionNode, site: Site, batch: Batch, count: bool) -> No
     recording = node.recording
     assert recording is not None
     if not any(isinstance(x, Node) for x in site.inputs):
+        node.constant = True
         for answer_key, child in node.children.items():
             if answer_key not in node.shares and child.answer is not None:
                 log_mass = recording.log_mass(site, child.answer)

@@ -84,18 +84,16 @@ class Discovery:
         with_mass = settings.thresholds.weight_with_mass
         least = min(with_mass, max(weights.values(), default=0.0)) if settings.prune_negligible else 0.0
         visited = [visit.record for visit in visits]
-        heavy = [each for each in visited if _is_current(state, each) and weights[each.path.signature] >= least]
+        heavy = [each for each in visited if _is_current(state, each) and weights[each] >= least]
         for record in sorted(heavy, key=lambda record: -record.log_evidence)[: settings.allocations]:
             rng = state.rng(record, 1)
             points = _states(state, record, rng)
             if settings.proposals and len(points):
                 found = propose(state.division, record.path, points, rng)
-                _remember(state, record, weights[record.path.signature], found)
+                _remember(state, record, weights[record], found)
         if settings.systematic:
             weights = state.table.weights()
-            self._propose_neighbours(
-                state, [record for key, record in state.table.records.items() if weights[key] >= with_mass]
-            )
+            self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
 
     def finds_more(self, state: SearchState) -> bool:
         """Whether many more proposals find paths that are to be visited."""
@@ -106,12 +104,12 @@ class Discovery:
             if len(table) > before:
                 return bool(state.waiting())
         least = settings.thresholds.weight_that_matters
-        heavy = [record for key, record in table.records.items() if weights[key] > least]
+        heavy = [record for record, weight in weights.items() if weight > least]
         for search in range(self.final_searches if settings.proposals else 0):
             for record in heavy:
                 rng = np.random.default_rng((state.seed, 1 + record.number, state.rounds, 4, search))
                 found = propose(state.division, record.path, _states(state, record, rng), rng)
-                _remember(state, record, weights[record.path.signature], found)
+                _remember(state, record, weights[record], found)
             if len(table) > before:
                 return bool(state.waiting())
         return False
@@ -125,7 +123,7 @@ class Discovery:
             record.expanded = True
             rng = state.rng(record, 2)
             found = neighbours(state.division, record.path, _states(state, record, rng), rng)
-            _remember(state, record, weights[record.path.signature], found)
+            _remember(state, record, weights[record], found)
             _activate(state, found.counts)
 
 

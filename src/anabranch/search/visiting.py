@@ -51,7 +51,7 @@ class Visiting:
 
     interpreted_divisor: int = 10
     prior_draws: int = 16
-    min_evaluations_per_path: int = 1_000
+    min_evaluations_per_path: int = 100
 
     def __post_init__(self) -> None:
         check(self, interpreted_divisor=whole(1), prior_draws=whole(1), min_evaluations_per_path=whole())

@@ -245,6 +245,44 @@ REDUCTIONS = frozenset({
 })  # fmt: skip
 """Primitives of one array, whose axes are in the parameter `axes`."""
 
+_ADDITIVE = frozenset({
+    "add", "add_any", "cumsum", "neg", "optimization_barrier", "real", "reduce_sum", "sub", *_IDENTITY, *STRUCTURAL,
+}) - {"stop_gradient"}  # fmt: skip
+"""Primitives whose results are sums of elements of their inputs."""
+_MULTIPLICATIVE = frozenset({"dot_general", "mul"})
+"""Primitives whose results are sums of products, one factor from each input."""
+_LINEAR_IN = {"div": 0, "dynamic_slice": 0, "gather": 0, "triangular_solve": 1}
+"""Primitives that are linear in the input with this number as long as the others are constant."""
+
+
+def holds_for_all_reals(primitive: Any, inputs: Sequence[Any]) -> bool:
+    """Whether a primitive asks of a real number what is true of all of them: is it itself, is it not infinite?"""
+    one, other = inputs if len(inputs) == 2 else (None, None)
+    if primitive.name == "eq":
+        return one is not None and one is other
+    return primitive.name == "ne" and isinstance(other, np.ndarray | np.generic | float) and bool(np.isinf(other).all())
+
+
+def degree(primitive: Any, params: Params, inputs: Sequence[float]) -> float:
+    """A bound on the degree of the results as polynomials, if the inputs have these degrees; infinite for no
+    polynomial."""
+    name = primitive.name
+    if name in _ADDITIVE:
+        return max(inputs)
+    if name in _MULTIPLICATIVE:
+        return sum(inputs)
+    if name == "square" or (name == "integer_pow" and params["y"] >= 0):
+        return inputs[0] * (2 if name == "square" else params["y"])
+    if name == "convert_element_type" and np.issubdtype(params["new_dtype"], np.float64):
+        return inputs[0]
+    if name == "select_n" and not inputs[0]:
+        return max(inputs)
+    linear_in = _LINEAR_IN.get(name)
+    if linear_in is not None and not any(x for i, x in enumerate(inputs) if i != linear_in):
+        return inputs[linear_in]
+    return np.inf
+
+
 _MODES = {GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS}
 
 CONDITIONS: dict[str, Condition] = {

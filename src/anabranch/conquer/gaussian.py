@@ -1,0 +1,139 @@
+"""The exact evidence and posterior of a path whose log density is quadratic: a Gaussian.
+
+    log γ_k(x) = log γ_k(m) − ½ (x − m)ᵀ Λ (x − m),    Z_k = γ_k(m) (2π)^{d/2} |Λ|^{−1/2},    π_k = N(m, Λ⁻¹)
+
+That it is quadratic is read off the recorded program (`divide.is_quadratic`), so that (d + 1)(d + 2)/2 values determine
+it. They are taken twice: at unit steps from zero, and at the steps of the Gaussian found from its mean, where rounding
+is smallest. Linear regressions with known noise, state-space models and Gaussian processes with fixed kernels are such
+paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg import solve_triangular
+
+from anabranch import errors
+from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.target import Target
+from anabranch.divide import is_quadratic
+from anabranch.settings import check, whole
+
+__all__ = ["Gaussian", "GaussianState"]
+
+_EPSILON = 4 * float(np.finfo(float).eps)
+"""The relative error of a computed log density."""
+_ROUNDS, _CLOSE = 6, 1e-5
+"""Times that the mean and the scale are determined, and how far from the identity the last precision may be."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Solve a path whose log density is quadratic in its coordinates.
+
+    Args:
+        max_dim: dimensions up to which it is done; the evaluations grow with their square.
+        min_draws: draws from the posterior of a path at least.
+        max_draws: and at most; more make expectations more precise, and take more memory.
+
+    Example:
+        >>> import anabranch as ab, numpyro.distributions as dist
+        >>> from anabranch.conquer import PathTarget, solve
+        >>> def location(y):
+        ...     ab.observe("y", dist.Normal(ab.sample("mean", dist.Normal(0.0, 3.0)), 1.0), y)
+        >>> estimate = solve(Gaussian(), PathTarget(ab.find_paths(location, 2.0).paths[0]), 1_000)
+        >>> exact = dist.Normal(0.0, np.sqrt(10.0)).log_prob(2.0)
+        >>> bool(abs(estimate.log_evidence - exact) < 1e-6), estimate.log_evidence_sd < 1e-12
+        (True, True)
+    """
+
+    max_dim: int = 100
+    min_draws: int = 64
+    max_draws: int = 10_000
+
+    def __post_init__(self) -> None:
+        check(self, max_dim=whole(1), min_draws=whole(1), max_draws=whole(1))
+
+    def fits(self, target: Target, evaluations: float = np.inf) -> bool:
+        """Whether the path is Gaussian, and so many evaluations suffice."""
+        if target.is_marginal or not 0 < target.dim <= self.max_dim or _ROUNDS * _values(target.dim) > evaluations:
+            return False
+        return is_quadratic(target.path)
+
+    def start(self, target: Target, rng: Generator) -> GaussianState:
+        if not self.fits(target):
+            raise errors.StrategyCannotRun(
+                f"the log density of the path ({target.path.description}) is not quadratic in at most {self.max_dim} "
+                "real coordinates",
+                remedy="Use Auto, which takes Gaussian for the paths that it suits",
+            )
+        return GaussianState(np.zeros((0, target.dim)))
+
+    def advance(self, target: Target, state: GaussianState, rng: Generator, evaluations: int) -> GaussianState:
+        if state.scale is None:
+            state = _solved(target)
+        if state.scale is None:
+            return state
+        n = int(np.clip(evaluations - len(state.points), self.min_draws, self.max_draws - len(state.points)))
+        points = state.mean + rng.standard_normal((max(n, 0), target.dim)) @ state.scale.T
+        return GaussianState(np.concatenate([state.points, points]), state.log_evidence, state.mean, state.scale)
+
+    def estimate(self, target: Target, state: GaussianState) -> Estimate:
+        if state.scale is None:
+            return Estimate.nothing(target.dim, target.evaluations, "Gaussian")
+        weights = np.zeros(len(state.points))
+        rounding = _EPSILON * _values(target.dim) * (1 + abs(state.log_evidence))
+        return Estimate.from_draws(state.points, weights, state.log_evidence, rounding, target.evaluations, "Gaussian")
+
+
+@dataclass(frozen=True)
+class GaussianState:
+    """Draws from the posterior, its log evidence, its mean m, and a scale L with L Lᵀ = Λ⁻¹, None if it has none."""
+
+    points: np.ndarray
+    log_evidence: float = -np.inf
+    mean: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+
+def _values(dim: int) -> int:
+    """Values of a quadratic function that determine it."""
+    return 1 + 2 * dim + dim * (dim - 1) // 2
+
+
+def _solved(target: Target) -> GaussianState:
+    """The Gaussian; without a scale where the precision is not positive definite, or rounding hides it."""
+    failed = GaussianState(np.zeros((0, target.dim)))
+    mean, scale = np.zeros(target.dim), np.eye(target.dim)
+    for _ in range(_ROUNDS):
+        top, gradient, precision = _quadratic(target, mean, scale)
+        if not np.isfinite(top) or not np.isfinite(precision).all():
+            return failed
+        try:
+            root = np.linalg.cholesky(precision)
+        except np.linalg.LinAlgError:
+            return failed
+        step = np.linalg.solve(precision, gradient)
+        is_close = np.abs(precision - np.eye(target.dim)).max() < _CLOSE and np.abs(step).max() < _CLOSE
+        top += 0.5 * gradient @ step
+        mean, scale = mean + scale @ step, scale @ solve_triangular(root, np.eye(target.dim), lower=True).T
+        if is_close:
+            log_volume = 0.5 * target.dim * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]
+            return GaussianState(np.zeros((0, target.dim)), float(top + log_volume), mean, scale)
+    return failed
+
+
+def _quadratic(target: Target, centre: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """log γ at the centre, its gradient and minus its Hessian there, in steps of the scale."""
+    dim = len(centre)
+    i, j = np.triu_indices(dim, 1)
+    units = np.eye(dim)
+    steps = np.concatenate([np.zeros((1, dim)), units, -units, units[i] + units[j]])
+    values = target.evaluate(centre + steps @ scale.T).log_density
+    top, up, down, both = values[0], values[1 : dim + 1], values[dim + 1 : 2 * dim + 1], values[2 * dim + 1 :]
+    hessian = np.diag(up + down - 2 * top)
+    hessian[i, j] = hessian[j, i] = both - up[i] - up[j] + top
+    return float(top), (up - down) / 2, -hessian
