@@ -20,7 +20,7 @@ from anabranch.conquer import Auto, Elimination, RandomWalk, Strategy
 from anabranch.divide import Division
 from anabranch.limits import Limits
 from anabranch.progress import Progress
-from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, infer_paths
+from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, Walking, infer_paths
 from anabranch.settings import check, flag, functions, instance, several, whole
 from anabranch.workers import Workers, one_blas_thread
 
@@ -48,6 +48,7 @@ class DCC:
         thresholds: the thresholds that the steps below share.
         discovery: how long to explore the prior, and to search on before a run stops.
         visiting: how much a visit is given.
+        walking: when paths that are too many to visit are walked over.
         stopping: when a run stops.
         combining: how the posterior is made.
 
@@ -75,6 +76,7 @@ class DCC:
     thresholds: Thresholds = field(default_factory=Thresholds)
     discovery: Discovery = field(default_factory=Discovery)
     visiting: Visiting = field(default_factory=Visiting)
+    walking: Walking = field(default_factory=Walking)
     stopping: Stopping = field(default_factory=Stopping)
     combining: Combining = field(default_factory=Combining)
 
@@ -88,6 +90,7 @@ class DCC:
               active=instance(ActiveSet, "an ActiveSet()"),
               schedule=several(ScheduleRule, rules), thresholds=instance(Thresholds, "Thresholds()"),
               discovery=instance(Discovery, "a Discovery()"), visiting=instance(Visiting, "a Visiting()"),
+              walking=instance(Walking, "a Walking()"),
               stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"))  # fmt: skip
 
     @classmethod

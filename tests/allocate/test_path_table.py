@@ -13,10 +13,8 @@ from anabranch.allocate.path_table import total_evidence
 from anabranch.conquer.estimate import Estimate
 
 
-def path(signature, sequences=1):
-    return SimpleNamespace(
-        signature=signature, recordings=[None] * sequences, dim=1, discrete=np.zeros(1, bool), has_gradient=True
-    )
+def path(signature):
+    return SimpleNamespace(signature=signature, revision=0, dim=1, discrete=np.zeros(1, bool), has_gradient=True)
 
 
 def division(*paths):
@@ -57,7 +55,7 @@ def test_a_path_of_another_form_starts_again_under_its_number():
     record = table.records["a"]
     record.estimate, record.parent = known(-1.0), 0.4
     record.target.charge(70)
-    a.recordings.append(None)
+    a.revision += 1
     table.update(division(a, path("b")))
     again = table.records["a"]
     assert again is not record

@@ -61,9 +61,14 @@ class FirstVisits:
             return []
         # Half a round: the sooner the mass is found, the less is spent where there is none.
         chosen = waiting[: max(settings.allocations // 2, len(waiting) // self.max_rounds, 1)]
+        return self.visits_of(chosen, state, left // len(waiting))
+
+    def visits_of(self, chosen: Sequence[PathRecord], state: AllocationState, most: int = 0) -> list[Visit]:
+        """First visits of these paths; each takes so many evaluations at most, or more if that is too few."""
+        settings, left = state.settings, state.evaluations_left
         evaluations = settings.evaluations_per_first_visit or self.evaluations(state)
         overrun = int(settings.thresholds.overrun * evaluations)
-        most = min(max(left // len(waiting), overrun), max(left // len(chosen), 1))
+        most = min(max(most, overrun), max(left // len(chosen), 1))
         return [Visit(record, self.affordable(record, min(evaluations, most), state), most, True) for record in chosen]
 
     def waiting(self, state: AllocationState) -> list[PathRecord]:

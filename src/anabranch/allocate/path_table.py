@@ -70,7 +70,7 @@ class PathRecord:
     Attributes:
         number: in the order of discovery.
         path: the path; replaced when the division finds another form of the program.
-        sequences: decision sequences that the path had when its target was made.
+        revision: that of the path when its target was made.
         target: the density as the strategy sees it.
         state: of the strategy.
         estimate: the latest estimate, None before there is one.
@@ -84,7 +84,7 @@ class PathRecord:
 
     number: int
     path: Path
-    sequences: int
+    revision: int
     target: Target
     state: Any = None
     estimate: Estimate | None = None
@@ -185,10 +185,10 @@ class PathTable:
             if executions.path is not None:
                 found.setdefault(id(executions.path), []).append(executions)
         for (signature, path), old in zip_longest(division.by_signature.items(), self._in_order_of(division)):
-            if old is not None and old.path is path and old.sequences == len(path.recordings):
+            if old is not None and old.path is path and old.revision == path.revision:
                 continue
             target = PathTarget(path, found.get(id(path), [])[: self.max_groups])
-            new = PathRecord(self.numbered if old is None else old.number, path, len(path.recordings), target)
+            new = PathRecord(self.numbered if old is None else old.number, path, path.revision, target)
             if old is None:
                 self.numbered += 1
             else:

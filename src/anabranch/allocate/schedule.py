@@ -84,7 +84,7 @@ class Thresholds:
 @dataclass(kw_only=True)
 class AllocationState:
     """What a rule sees of a run: the paths found so far, which of them are active, the rounds so far, and the gains,
-    by how much each of the first visits raised log Ẑ."""
+    by how much each of the first visits raised log Ẑ. While a walk over paths goes on, it owns the first visits."""
 
     settings: DCC
     limits: Limits
@@ -93,6 +93,7 @@ class AllocationState:
     active: ActiveSet = field(default_factory=ActiveSet)
     rounds: int = 0
     gains: list[float] = field(default_factory=list)
+    is_walking: bool = False
 
     @property
     def evaluations_left(self) -> int:
@@ -117,7 +118,7 @@ class AllocationState:
         """
         evidence = {key: record.log_evidence for key, record in self.table.records.items() if record.visits}
         self.active = self.active.advance(evidence, np.random.default_rng((self.seed, 0, self.rounds)))
-        rules = tuple(self.settings.schedule)
+        rules = self._rules
         if self.rounds % 2 and self.settings.prune_negligible and self._is_refinement_due:
             rules = (*rules[1:], rules[0])
         return next((visits for rule in rules if (visits := rule.visits(self))), [])
@@ -130,6 +131,11 @@ class AllocationState:
         poor = self.settings.thresholds.poor_error
         return len(last) == self.settings.allocations and sum(last) < poor < error
 
+    @property
+    def _rules(self) -> tuple[ScheduleRule, ...]:
+        rules = tuple(self.settings.schedule)
+        return rules[1:] if self.is_walking else rules
+
     def waiting(self) -> list[PathRecord]:
         """The paths that the rules will visit before the run may stop at its tolerance."""
-        return [record for rule in self.settings.schedule for record in rule.waiting(self)]
+        return [record for rule in self._rules for record in rule.waiting(self)]

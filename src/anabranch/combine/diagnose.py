@@ -50,6 +50,8 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
     without = [solution for solution in solutions if solution.estimate is None]
     yield from _of_unsolved([each for each in without if each.visits], "given up", "Choose another strategy for it")
     unvisited = [each for each in without if not each.visits]
+    if run.known_share is not None:  # by a walk, which says how much mass they have
+        return
     yield from _of_unsolved(unvisited, "found and never visited", "Give the run more budget or time")
     not_found = 0.0 if run.prior_mass_found is None else 1 - run.prior_mass_found
     if not_found > MAX_MASS_NOT_FOUND:

@@ -45,17 +45,29 @@ class Evidence:
 
 
 def join(
-    solutions: Sequence[Solution], prior_mass_found: float | None, log_possible_not_found: float | None = None
+    solutions: Sequence[Solution],
+    prior_mass_found: float | None,
+    log_possible_not_found: float | None = None,
+    known_share: tuple[float, float] | None = None,
 ) -> Evidence:
-    """Add up the paths. A path without an estimate or without mass has a weight of zero."""
-    total, weights, errors, sd = total_evidence([solution.estimate for solution in solutions])
+    """Add up the paths. A path without an estimate or without mass has a weight of zero.
+
+    If a walk over paths has estimated the share of the mass on the paths known, with its error, some of the paths stand
+    for the others, and no more is missing.
+    """
+    total, weights, errors, sd = total_evidence([solution.represented for solution in solutions])
     if not np.isfinite(total):
         return Evidence(total, np.inf, weights, weights)
     possible = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))
     doubt = np.maximum(possible - weights, 0.0)
     not_found = 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
     whole = 1 + doubt.sum() + not_found
-    gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log(whole))
+    if known_share is None:
+        gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log(whole))
+    else:
+        share, share_sd = known_share
+        gap, sd = np.log(whole), max(sd, share_sd / share)
+        whole += share_sd / share
     sampled = _weight_sds(weights, np.where(weights > 0, errors, 0.0), sd)
     weight_sds = np.hypot(sampled, np.abs((weights + doubt) / whole - weights))
     return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole))

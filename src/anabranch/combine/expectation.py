@@ -141,11 +141,12 @@ def _error_by_paths(parts: Sequence[_Part], influences: Sequence[np.ndarray]) ->
     """The error if each path has an estimate of its own."""
     variance = np.zeros(influences[0].shape[1:])
     for part, influence in zip(parts, influences, strict=True):
-        assert part.solution.estimate is not None
-        relative_error, weights = part.solution.estimate.log_evidence_sd, part.weights
+        represented = part.solution.represented
+        assert represented is not None
+        relative_error, weights = represented.log_evidence_sd, part.weights
         centre = np.tensordot(weights, influence, 1)
         within = part.inflation * np.tensordot(weights**2, (influence - centre) ** 2, 1)
-        if not part.solution.is_exact and part.solution.estimate.ess < _MIN_DRAWS:
+        if not part.solution.is_exact and represented.ess < _MIN_DRAWS:
             within = np.maximum(within, influence.var(axis=0))
         with np.errstate(invalid="ignore"):  # an infinite error of the evidence cancels if ḡ_k is zero
             between = np.where(centre == 0, 0.0, (centre * relative_error) ** 2)

@@ -68,7 +68,8 @@ class Posterior:
         """The evidence and the path weights, as arrays in the order of `solutions`."""
         if self.given_evidence is not None:
             return self.given_evidence
-        return join(self.solutions, self.run.prior_mass_found, self.run.log_possible_not_found)
+        run = self.run
+        return join(self.solutions, run.prior_mass_found, run.log_possible_not_found, run.known_share)
 
     @property
     def log_evidence(self) -> float | None:

@@ -40,7 +40,7 @@ __all__ = ["SavedPath", "load", "save"]
 FORMAT = 5
 """The version of the files, increased when they change."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
-_VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms")
+_VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms", "log_multiple", "multiple_sd")
 _FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
 _ARRAYS = ("points", "log_weights", "blocks")
 

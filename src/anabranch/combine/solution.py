@@ -1,6 +1,6 @@
 """The results of a run: an estimate of each path, and how the run went."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,9 @@ class Solution:
         doubt: why they fail, as a clause; empty if they do not.
         terms: evaluations of the program's graph that an evaluation of the density takes: more than one where discrete
             variables are summed out.
+        log_multiple: log of the mass that the path stands for over its own: it stands for paths that were not visited,
+            too, if a walk over paths came to it (`search.walk`).
+        multiple_sd: the relative error of that.
     """
 
     path: Path
@@ -34,6 +37,16 @@ class Solution:
     log_possible: float = -np.inf
     doubt: str = ""
     terms: int = 1
+    log_multiple: float = 0.0
+    multiple_sd: float = 0.0
+
+    @property
+    def represented(self) -> Estimate | None:
+        """The estimate with the mass of all that the path stands for."""
+        if self.estimate is None or not (self.log_multiple or self.multiple_sd):
+            return self.estimate
+        log_evidence = self.estimate.log_evidence + self.log_multiple
+        return replace(self.estimate, log_evidence=log_evidence, log_evidence_sd=self.multiple_sd, is_confirmed=True)
 
     @property
     def log_evidence(self) -> float:
@@ -91,6 +104,8 @@ class Run:
         notes: further warnings, as sentences.
         settings: the settings, as text.
         history: the visits of paths, and the evidence after each.
+        known_share: the share of the posterior mass on the paths known, by a walk over paths, and its standard error;
+            None without a walk.
     """
 
     stopped: str
@@ -105,3 +120,4 @@ class Run:
     notes: tuple[str, ...] = ()
     settings: str = ""
     history: History = field(default_factory=History, compare=False, repr=False)
+    known_share: tuple[float, float] | None = None

@@ -51,7 +51,7 @@ class Gaussian:
     """
 
     max_dim: int = 100
-    min_draws: int = 64
+    min_draws: int = 100
     max_draws: int = 10_000
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ def _solved(target: Target) -> GaussianState:
             return failed
         step = np.linalg.solve(precision, gradient)
         is_close = np.abs(precision - np.eye(target.dim)).max() < _CLOSE and np.abs(step).max() < _CLOSE
-        top += 0.5 * gradient @ step
+        top += 0.5 * float(gradient @ step)
         mean, scale = mean + scale @ step, scale @ solve_triangular(root, np.eye(target.dim), lower=True).T
         if is_close:
             log_volume = 0.5 * target.dim * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]

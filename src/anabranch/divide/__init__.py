@@ -38,7 +38,8 @@ Properties of a path
     `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
-    `known_points` are executions as points of their path.
+    `known_points` are executions as points of their path. A `PathMove` leads a walk over paths from one that it may be
+    at (`can_walk`) to another (`move_between_paths`); `label_names` are the sites that label the blocks of a partition.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -60,6 +61,7 @@ from anabranch.divide.numpy_backend import evaluate_jaxpr
 from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
+from anabranch.divide.path_moves import PathMove, can_walk, label_names, move_between_paths
 from anabranch.divide.prior import PriorDraws
 from anabranch.divide.quadratic import is_quadratic
 from anabranch.divide.recording import Program, Recording, Site
@@ -83,11 +85,12 @@ from anabranch.divide.tree import Tree
 
 __all__ = [
     "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
-    "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
-    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
-    "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
-    "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone",
-    "is_quadratic", "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild",
-    "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
-    "with_batch_axis",
+    "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathMove", "PathTracer",
+    "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator",
+    "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of", "divide", "draw",
+    "evaluate_jaxpr", "find_paths", "finite_values", "hours_warning", "in_blocks", "independent_sites", "inside",
+    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names",
+    "log_density_function", "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild",
+    "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of",
+    "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 from anabranch.settings import whole
 
-__all__ = ["Proposals", "counts_of", "known_points", "neighbours", "propose"]
+__all__ = ["FEW_VALUES", "Proposals", "bounds_of", "counts_of", "known_points", "neighbours", "propose"]
 
 FROM_PRIOR = 0.25
 """The share of proposals that draw the chosen site from its prior; so every path can be proposed in some generation."""
@@ -175,7 +175,7 @@ def _change(draft: _Draft, site: Site, rows: np.ndarray, spread: np.ndarray, rng
     draft.present.setdefault(site.name, np.ones(draft.size, bool))[rows[from_prior]] = False
     rows = rows[~from_prior]
     if site.discrete:
-        _move_whole(draft.flat(site), rows, _bounds(site), rng)
+        _move_whole(draft.flat(site), rows, bounds_of(site), rng)
     else:
         draft.move(site, rows, _real_steps(len(rows), spread, rng))
 
@@ -229,7 +229,7 @@ def _any_other(old: np.ndarray, low: np.ndarray, high: np.ndarray, rng: Generato
 def _near(site: Site) -> Iterator[tuple[int, int]]:
     """Each entry of a fixed site with each of the other values near it."""
     assert site.fixed is not None
-    for entry, (value, low, high) in enumerate(zip(site.fixed.reshape(-1).tolist(), *_bounds(site), strict=True)):
+    for entry, (value, low, high) in enumerate(zip(site.fixed.reshape(-1).tolist(), *bounds_of(site), strict=True)):
         near = [value - 1, value + 1, value - 2, value + 2, value // 2, 2 * value]
         if np.isfinite(high - low):
             first = max(low, min(value - FEW_VALUES // 2, high - FEW_VALUES))
@@ -252,7 +252,7 @@ def _relabelled(fixed: Sequence[Site], site: Site, value: int) -> dict[Site, int
     return {}
 
 
-def _bounds(site: Site) -> tuple[np.ndarray, np.ndarray]:
+def bounds_of(site: Site) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest value of each entry of a discrete site, infinite where they are not known."""
     support = base_support(site.support)
     if support is dist.constraints.boolean:

@@ -254,6 +254,18 @@ class Division:
         self._check_split()
         return arrived
 
+    def path_with(self, values: Mapping[str, np.ndarray]) -> Path | None:
+        """The known path that an execution takes whose sites have these values; None if it is not known, or not
+        determined by them."""
+        node: DecisionNode | None = self._tree.root
+        while node is not None and node.question is not None:
+            assert node.recording is not None
+            site = None if node.question[0] is None else node.recording.sites[node.question[0]]
+            if site is None or site.name not in values or values[site.name].shape != site.shape:
+                return None
+            node = node.children.get(values[site.name].tobytes())
+        return None if node is None else node.path
+
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
         shapes: dict[str, set[tuple[int, ...]]] = {}
         for path in self._paths.values():

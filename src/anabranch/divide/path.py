@@ -71,12 +71,15 @@ class Path:
         self.evaluated = 0
         """Points at which the density was computed."""
         self._said_invalid = False
+        self.revision = 0
+        """How many decision sequences were added since it was found: each changes its density."""
 
     def add(self, leaf: DecisionNode) -> None:
         """Add a decision sequence of the same path."""
         assert leaf.recording is not None
         self._recordings.append(leaf.recording)
         self._leaves.append(leaf)
+        self.revision += 1
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
 

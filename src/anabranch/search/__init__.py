@@ -6,5 +6,6 @@ from anabranch.search.loop import infer_paths
 from anabranch.search.state import SearchState
 from anabranch.search.stopping import Stopping
 from anabranch.search.visiting import Visiting
+from anabranch.search.walk import Walking
 
-__all__ = ["Combining", "Discovery", "SearchState", "Stopping", "Visiting", "infer_paths"]
+__all__ = ["Combining", "Discovery", "SearchState", "Stopping", "Visiting", "Walking", "infer_paths"]

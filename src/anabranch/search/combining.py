@@ -16,6 +16,7 @@ from anabranch.conquer import Estimate
 from anabranch.conquer.estimate import MAX_SD
 from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
+from anabranch.search.walk import WalkEstimate
 from anabranch.settings import check, whole
 
 __all__ = ["Combining", "evidence_of"]
@@ -23,8 +24,9 @@ __all__ = ["Combining", "evidence_of"]
 
 def evidence_of(state: SearchState) -> Evidence:
     """The evidence and the weights so far."""
-    solutions = [_solution(record, record.estimate, {}) for record in state.table]
-    return join(solutions, state.division.prior_mass_found)
+    walked = state.settings.walking.estimate(state)
+    solutions = [_solution(record, record.estimate, {}, walked) for record in state.table]
+    return join(solutions, state.division.prior_mass_found, known_share=None if walked is None else walked.known_share)
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,11 @@ class Combining:
         waiting = state.waiting() if state.is_cut_short and few else []
         best = self._best_mean_likelihood(state)
         unvisited = self._possible_of_unvisited(state, set(waiting), best)
+        walked = state.settings.walking.estimate(state)
         run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
+        run = replace(run, known_share=None if walked is None else walked.known_share)
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
-        solutions = [_solution(record, estimate, unvisited) for record, estimate in estimates]
+        solutions = [_solution(record, estimate, unvisited, walked) for record, estimate in estimates]
         return Posterior(state.division.program, solutions, run)
 
     def _run(self, state: SearchState, stopped: str, best: float) -> Run:
@@ -145,7 +149,12 @@ class Combining:
         return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
 
 
-def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[PathRecord, float]) -> Solution:
+def _solution(
+    record: PathRecord,
+    estimate: Estimate | None,
+    unvisited: Mapping[PathRecord, float],
+    walked: WalkEstimate | None = None,
+) -> Solution:
     """A path with this estimate, and the log evidence that it may have beyond it, with the reason."""
     possible, doubt = -np.inf, ""
     if record in unvisited:
@@ -154,7 +163,9 @@ def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[
         possible, doubt = record.log_possible, _doubt(record.estimate)
     if record.gave_up and record.log_evidence == -np.inf:
         estimate = None
-    return Solution(record.path, estimate, record.visits, record.first_visit, possible, doubt, record.target.terms)
+    multiple = (0.0, 0.0) if walked is None else walked.multiples.get(record, (0.0, 0.0))
+    counts = record.visits, record.first_visit
+    return Solution(record.path, estimate, *counts, possible, doubt, record.target.terms, *multiple)
 
 
 def _doubt(estimate: Estimate) -> str:

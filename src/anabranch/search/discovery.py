@@ -37,7 +37,7 @@ class Discovery:
     """
 
     time_share: float = 0.3
-    max_python_runs: int = 2_000
+    max_python_runs: int = 1_000
     final_searches: int = 10
 
     def __post_init__(self) -> None:
@@ -93,6 +93,8 @@ class Discovery:
                 _remember(state, record, weights[record], found)
         if settings.systematic:
             weights = state.table.weights()
+            if state.has_many_paths:  # a walk over paths finds the neighbours of the lighter ones, if they matter
+                with_mass = settings.thresholds.weight_that_matters
             self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
 
     def finds_more(self, state: SearchState) -> bool:

@@ -6,6 +6,7 @@ seeded by the path and the visit: the answer does not depend on how many threads
 
 from __future__ import annotations
 
+from anabranch.allocate import Visit
 from anabranch.combine import Posterior
 from anabranch.limits import INTERRUPTED, LimitReached, enforced
 from anabranch.progress import Progress
@@ -36,15 +37,29 @@ def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str
     """Run rounds until one of the rules says why to stop."""
     settings = state.settings
     while not (reason := settings.stopping.at_limit(state)):
-        visits = state.next_visits()
+        visits = _next_visits(state)
         if not visits:
             state.is_cut_short = False
             return settings.stopping.without_work(state)
         settings.visiting.conquer(state, visits, workers)
-        settings.discovery.discover(state, visits)
+        if state.is_walking:
+            settings.walking.accept(state)
+        else:
+            settings.discovery.discover(state, visits)
         state.rounds += 1
         progress.update(state.status)
         if reason := settings.stopping.at_tolerance(state):
             state.is_cut_short = False
             return reason
     return reason
+
+
+def _next_visits(state: SearchState) -> list[Visit]:
+    """The visits of the next round: those of the rules, in turn with those of a walk over paths, once that is due."""
+    walking = state.settings.walking
+    state.is_walking = state.is_walking or walking.is_due(state)
+    if not state.is_walking:
+        return state.next_visits()
+    if state.rounds % 2:
+        return state.next_visits() or walking.visits(state)
+    return walking.visits(state) or state.next_visits()

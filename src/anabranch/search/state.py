@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from anabranch.allocate import AllocationState, PathRecord
 from anabranch.combine.history import History
 from anabranch.divide import Division
 from anabranch.progress import Status
+
+if TYPE_CHECKING:
+    from anabranch.search.walk import Walk
 
 __all__ = ["SearchState"]
 
@@ -26,6 +30,7 @@ class SearchState(AllocationState):
         idle_rounds: the last so many rounds took no evaluation.
         is_cut_short: False once the run has stopped by itself, and not at a limit.
         history: the visits so far.
+        walk: the walk over paths, if there is one.
     """
 
     division: Division
@@ -35,6 +40,7 @@ class SearchState(AllocationState):
     idle_rounds: int = 0
     is_cut_short: bool = True
     history: History = field(default_factory=History)
+    walk: Walk | None = None
 
     def rng(self, record: PathRecord, *purpose: int) -> np.random.Generator:
         """The generator for a purpose at this visit of a path: it does not depend on the order of the visits."""

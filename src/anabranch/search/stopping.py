@@ -37,11 +37,12 @@ class Stopping:
         tolerance, settings = state.limits.tolerance, state.settings
         if self.at_limit(state) or tolerance is None or state.table.total.log_evidence_sd > tolerance:
             return ""
-        if state.waiting():
+        if state.waiting() or (state.is_walking and not settings.walking.is_over(state)):
             return ""
         # The error of the sampling alone: more evaluations would not reduce that of paths not found or not solved.
         evidence, found = evidence_of(state), len(state.table)
-        if evidence.weight_sds.max() > tolerance or settings.discovery.finds_more(state):
+        finds_more = not state.is_walking and settings.discovery.finds_more(state)
+        if evidence.weight_sds.max() > tolerance or finds_more:
             return ""
         evidence = evidence if len(state.table) == found else evidence_of(state)
         if evidence.log_evidence_sd is not None and evidence.log_evidence_sd > tolerance:

@@ -45,23 +45,27 @@ class Visiting:
         interpreted_divisor: an interpreted path gets one in so many of the evaluations at once, since each takes a run
             of the Python; a smaller one makes rounds longer.
         prior_draws: draws of a prior estimate; more make it better, and the first visits later.
+        max_prior_estimates: paths that get one at most, the most promising ones; more make the first visits later.
         min_evaluations_per_path: budget for each path below which it gets a prior estimate first, in case that there is
             no other; a run with a time limit always does.
     """
 
     interpreted_divisor: int = 10
     prior_draws: int = 16
+    max_prior_estimates: int = 200
     min_evaluations_per_path: int = 100
 
     def __post_init__(self) -> None:
-        check(self, interpreted_divisor=whole(1), prior_draws=whole(1), min_evaluations_per_path=whole())
+        check(self, interpreted_divisor=whole(1), prior_draws=whole(1), max_prior_estimates=whole(),
+              min_evaluations_per_path=whole())  # fmt: skip
 
     def make_prior_estimates(self, state: SearchState, workers: Workers) -> None:
         """Estimate each path by a few prior draws, where a limit may leave nothing for a visit."""
         limits = state.limits
         if limits.seconds is None and limits.budget > self.min_evaluations_per_path * len(state.table):
             return
-        records = by_promise(list(state.table), state)[: max(limits.budget // (4 * self.prior_draws), 1)]
+        most = min(max(limits.budget // (4 * self.prior_draws), 1), self.max_prior_estimates)
+        records = by_promise(list(state.table), state)[:most]
         estimates = workers.map(partial(self._prior_estimate, state), records)
         for record, estimate in zip(records, estimates, strict=True):
             record.estimate = estimate

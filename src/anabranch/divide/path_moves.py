@@ -1,0 +1,244 @@
+"""Reversible moves between paths, for a Metropolis walk over them (`search.walk`).
+
+A move changes the value of one or two of the discrete sites that are fixed in a path k, and leads to a path k'. Sites
+that both paths have keep their values. A site that only k' has is drawn from its prior, with the probability f of its
+value; the reverse move removes it, and draws those that only k has:
+
+    q(k' | k) = 1/C(k) · 1/t · Π_{s in k' only} f_s,     q(k | k') = 1/C(k') · 1/t · Π_{s in k only} f_s
+
+with C(k) choices of sites and t other values of the sites chosen, the same in both directions. A move that the reverse
+move does not undo, or whose probability is not known, is not made: its ratio is zero.
+
+Labels in the order of their first appearance, as of the tables of a Chinese restaurant, stand for a partition. A move
+takes one element to another block or to a block of its own, and labels the blocks anew; each element has as many such
+moves as the others have blocks, in both directions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from anabranch.divide.batch import Constraints
+from anabranch.divide.discover import FEW_VALUES, bounds_of
+from anabranch.divide.division import Division
+from anabranch.divide.path import Path
+from anabranch.divide.recording import Recording, Site
+
+__all__ = ["PathMove", "can_walk", "label_names", "move_between_paths"]
+
+PAIRS = 0.4
+"""The share of moves that change two sites: one predictor of two that resemble each other takes the other's place."""
+MIN_LABELS = 3
+"""Sites that are taken to be labels at least."""
+
+
+class PathMove(NamedTuple):
+    """A move to a path: log q(k | k') − log q(k' | k), minus infinity if it is not made; `path` is None where an
+    execution did not come to an end."""
+
+    path: Path | None
+    log_ratio: float
+
+
+class Slot(NamedTuple):
+    """An entry of a fixed site, and the least and the largest value that it can have, infinite where there is none."""
+
+    site: Site
+    entry: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """The values that the fixed sites of a path are to have, and the slots that were changed."""
+
+    path: Path
+    values: Mapping[str, np.ndarray]
+    slots: tuple[Slot, ...]
+
+
+def can_walk(path: Path) -> bool:
+    """Whether a path is determined by the values of its fixed sites, and has any: no guard, and no interpreter."""
+    if path.interpreted or len(path.recordings) > 1:
+        return False
+    return bool(path.recording.fixed) and all(decision.node is None for decision in path.recording.decisions)
+
+
+def label_names(paths: Iterable[Path]) -> frozenset[str]:
+    """The scalar sites that are labels in the order of their first appearance, by what all these paths show.
+
+    Sites whose names differ in their numbers alone are a group. In each path the largest value that one of them can
+    have is one more than the largest label before it; over the paths it varies.
+    """
+    highs: dict[str, dict[str, set[float]]] = {}
+    refuted: set[str] = set()
+    for path in paths:
+        for stem, group in _by_stem(path.recording).items():
+            if not _are_labels(group):
+                refuted.add(stem)
+            for slot in group:
+                highs.setdefault(stem, {}).setdefault(slot.site.name, set()).add(slot.high)
+    out: set[str] = set()
+    for stem, by_name in highs.items():
+        varies = any(len(values) > 1 for values in by_name.values())
+        if stem not in refuted and varies and len(by_name) >= MIN_LABELS:
+            out |= by_name.keys()
+    return frozenset(out)
+
+
+def _by_stem(recording: Recording) -> dict[str, list[Slot]]:
+    """The scalar fixed sites, by their names without numbers."""
+    out: dict[str, list[Slot]] = {}
+    for slot in _slots(recording):
+        if slot.site.shape == ():
+            out.setdefault(re.sub(r"\d+", "#", slot.site.name), []).append(slot)
+    return out
+
+
+def _are_labels(group: Sequence[Slot]) -> bool:
+    largest = group[0].high - 1  # minus one; or zero, where the first element has no site
+    for slot in group:
+        if slot.low != 0 or slot.high != largest + 1 or slot.high > len(group):
+            return False
+        largest = max(largest, _value(slot))
+    return True
+
+
+def move_between_paths(
+    division: Division, paths: Sequence[Path], labels: frozenset[str], rng: Generator
+) -> list[PathMove]:
+    """One move from each of the paths."""
+    changes = [_changed(path, labels, rng) for path in paths]
+    known = [None if change is None else division.path_with(change.values) for change in changes]
+    found = _executed(division, [c for c, path in zip(changes, known, strict=True) if c and path is None], rng)
+    arrived = [path or (None if change is None else next(found)) for change, path in zip(changes, known, strict=True)]
+    return [
+        PathMove(path, -np.inf if change is None or path is None else _log_ratio(change, path, labels))
+        for change, path in zip(changes, arrived, strict=True)
+    ]
+
+
+# Changes --------------------------------------------------------------------------------------------------------------
+
+
+def _changed(path: Path, labels: frozenset[str], rng: Generator) -> Change | None:
+    """The values after a move, drawn at random; None if no site of the path can have another value."""
+    slots = _movable(path.recording, labels)
+    if not slots:
+        return None
+    number = 2 if len(slots) > 1 and rng.random() < PAIRS else 1
+    chosen = tuple(slots[i] for i in rng.choice(len(slots), number, replace=False))
+    values = {name: np.array(value) for name, value in path.recording.fixed.items()}
+    for slot in chosen:
+        if slot.site.name in labels:
+            _move_element(values, slot.site.name, [each for each in slots if each.site.name in labels], rng)
+        else:
+            flat = values[slot.site.name].reshape(-1)
+            flat[slot.entry] = _other_value(int(flat[slot.entry]), slot, rng)
+    return Change(path, values, chosen)
+
+
+def _slots(recording: Recording) -> list[Slot]:
+    return recording.once(_slots_of)
+
+
+def _slots_of(recording: Recording) -> list[Slot]:
+    """Each entry of each fixed site, with its bounds."""
+    fixed = [site for site in recording.sites if site.fixed is not None]
+    bounded = [(site, *bounds_of(site)) for site in fixed]
+    return [Slot(s, i, low[i], high[i]) for s, low, high in bounded for i in range(len(low))]
+
+
+def _value(slot: Slot) -> int:
+    assert slot.site.fixed is not None
+    return int(slot.site.fixed.reshape(-1)[slot.entry])
+
+
+def _other_value(value: int, slot: Slot, rng: Generator) -> int:
+    """Any other value where they are few, else one step up or down; beyond a bound the move is not made."""
+    others = slot.high - slot.low
+    if others < FEW_VALUES:
+        return int(slot.low + (value - slot.low + 1 + rng.integers(int(others))) % (others + 1))
+    return value + (1 if rng.random() < 0.5 else -1)
+
+
+def _move_element(values: dict[str, np.ndarray], name: str, group: Sequence[Slot], rng: Generator) -> None:
+    """Take an element to another block, or to one of its own if it shares its block."""
+    labels = {slot.site.name: int(values[slot.site.name]) for slot in group}
+    without_site = {0} if group[0].high == 1 else set()  # the first element, if it has no site
+    own, others = labels[name], sorted({labels[each] for each in labels if each != name} | without_site)
+    targets = [label for label in others if label != own] + [len(labels) + 1] * (own in others)
+    if not targets:
+        return
+    labels[name] = targets[rng.integers(len(targets))]
+    order = dict.fromkeys(without_site, 0)
+    for label in labels.values():
+        order.setdefault(label, len(order))
+    for each, label in labels.items():
+        values[each] = np.asarray(order[label], values[each].dtype)
+
+
+# Executions -----------------------------------------------------------------------------------------------------------
+
+
+def _executed(division: Division, changes: Sequence[Change], rng: Generator) -> Iterator[Path | None]:
+    """The path that each of the changes leads to, in order: found by executions with these values."""
+    found: list[Path | None] = [None] * len(changes)
+    by_shape = sorted(range(len(changes)), key=lambda i: _shapes(changes[i]))
+    for _, group in groupby(by_shape, key=lambda i: _shapes(changes[i])):
+        rows = list(group)
+        names = changes[rows[0]].values
+        values = {name: np.stack([changes[i].values[name] for i in rows]) for name in names}
+        constraints = Constraints(values, redraw_outside=True)
+        for executions in division.send(constraints, len(rows), seed=int(rng.integers(2**62))):
+            for member in executions.members:
+                found[rows[member]] = executions.path
+    return iter(found)
+
+
+def _shapes(change: Change) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, value.shape) for name, value in change.values.items())
+
+
+def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
+    """log q(k | k') − log q(k' | k)."""
+    if not can_walk(path):
+        return -np.inf
+    old, new = change.path.recording, path.recording
+    before, after = change.values, new.fixed
+    if any(name in after and not np.array_equal(after[name], value) for name, value in before.items()):
+        return -np.inf
+    bounds = {(slot.site.name, slot.entry): (slot.low, slot.high) for slot in _slots(new)}
+    for slot in change.slots:
+        same = bounds.get((slot.site.name, slot.entry)) == (slot.low, slot.high)
+        if not same and not (slot.site.name in labels and slot.site.name in after):
+            return -np.inf
+    numbers = [len(_movable(each, labels)) for each in (old, new)]
+    choices = [n * (n - 1) if len(change.slots) > 1 else n for n in numbers]
+    drawn, removed = _log_mass(new, before), _log_mass(old, after)
+    if not (choices[1] and np.isfinite(drawn + removed)):
+        return -np.inf
+    return float(np.log(choices[0] / choices[1]) + removed - drawn)
+
+
+def _movable(recording: Recording, labels: frozenset[str]) -> list[Slot]:
+    """The slots that can have another value."""
+    return [slot for slot in _slots(recording) if slot.site.name in labels or slot.high > slot.low]
+
+
+def _log_mass(recording: Recording, known: Mapping[str, Any]) -> float:
+    """The log probability of drawing the values of the fixed sites that are not known; NaN if it depends on reals."""
+    total = 0.0
+    for site in recording.sites:
+        if site.fixed is not None and site.name not in known:
+            mass = recording.log_mass(site, site.fixed)
+            total += np.nan if mass is None else float(mass)
+    return total

@@ -1,0 +1,213 @@
+"""A Metropolis walk over paths, for programs with more paths than can be visited.
+
+Many walkers move from path to path (`divide.path_moves`), each accepting a move from k to k' with the probability
+
+    min(1, Z_k' q(k | k') / (Z_k q(k' | k))),
+
+so that in the long run they are at each path in proportion to its evidence. A path that is proposed for the first time
+is visited, which gives Z_k. Let A be the paths known at a third of the steps, and f the share of the second half of the
+steps in which walkers are in A. Then
+
+    Ẑ = Σ_{k in A} Ẑ_k / f,
+
+which needs no list of the other paths. A path in A has the weight Ẑ_k/Ẑ; one outside A the share of the steps spent
+there, and stands for paths that no walker came to. The scatter of f between walkers is its error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from anabranch.allocate import FirstVisits, PathRecord, Visit
+from anabranch.divide import PathMove, can_walk, label_names, move_between_paths
+from anabranch.search.state import SearchState
+from anabranch.settings import check, positive, share, whole
+
+__all__ = ["Multiple", "Walk", "WalkEstimate", "Walking"]
+
+
+class Multiple(NamedTuple):
+    """The log of the mass that a path stands for over its own, and the error of that."""
+
+    log: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class WalkEstimate:
+    """What a walk says of the paths that were not visited.
+
+    Attributes:
+        known_share: f, the share of the mass that the paths in A have, and its standard error.
+        multiples: of the paths outside A; none of the mass if no walker came there, so that others stand for it.
+    """
+
+    known_share: tuple[float, float]
+    multiples: dict[PathRecord, Multiple]
+
+
+@dataclass
+class Walk:
+    """Walkers and where they have been.
+
+    Attributes:
+        at: the path at which each walker is.
+        labels: the sites that are labels of a partition.
+        steps: for each step the number of the path at which each walker was after it.
+        known_since: the step at which a path got its estimate, by its number.
+        proposed: the moves that wait for their visits.
+    """
+
+    at: list[PathRecord]
+    labels: frozenset[str]
+    steps: list[np.ndarray] = field(default_factory=list)
+    known_since: dict[int, int] = field(default_factory=dict)
+    proposed: list[PathMove] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Walking:
+    """When to walk, with how many walkers, and for how long.
+
+    Args:
+        walkers: more take more visits for a step, and make the error more certain.
+        max_mass_found: prior mass of the paths found from which on there is no walk: all can be visited.
+        visits_in_vain: first visits that hardly raised the evidence after which the walk begins; fewer begin it sooner.
+        max_gain: by how many nats they may have raised it; less begins it later.
+        min_steps: steps from which on its estimate is used; fewer may not have left the paths of the start.
+        max_steps: steps at most, where all paths that are proposed are known.
+    """
+
+    walkers: int = 48
+    max_mass_found: float = 0.999
+    visits_in_vain: int = 64
+    max_gain: float = 0.5
+    min_steps: int = 48
+    max_steps: int = 20_000
+
+    def __post_init__(self) -> None:
+        check(self, walkers=whole(2), max_mass_found=share(), visits_in_vain=whole(1), max_gain=positive(),
+              min_steps=whole(6), max_steps=whole(6))  # fmt: skip
+
+    def is_due(self, state: SearchState) -> bool:
+        """Whether the paths are too many to visit all, and the last first visits found little."""
+        if not state.has_many_paths or not state.settings.prune_negligible:
+            return False
+        gains = state.gains[-self.visits_in_vain :]
+        in_vain = len(gains) == self.visits_in_vain and sum(gains) < self.max_gain
+        return in_vain and state.division.prior_mass_found < self.max_mass_found and len(self._starts(state)[0]) > 1
+
+    def _starts(self, state: SearchState) -> tuple[list[PathRecord], np.ndarray]:
+        """The paths at which walkers may begin, and their probabilities."""
+        weights = {record: weight for record, weight in state.table.weights().items() if weight > 0}
+        able = [record for record in weights if can_walk(record.path)]
+        mass = np.array([weights[record] for record in able])
+        if mass.sum() < 0.5:  # the others are run by the interpreter, or have guards
+            return [], mass
+        return able, mass / mass.sum()
+
+    def begin(self, state: SearchState) -> Walk:
+        """Walkers at known paths, drawn by their weights."""
+        records, weights = self._starts(state)
+        rng = np.random.default_rng((state.seed, 0, 6))
+        at = [records[i] for i in rng.choice(len(records), self.walkers, p=weights)]
+        known = {record.number: 0 for record in state.table.solved}
+        return Walk(at, label_names(record.path for record in records), known_since=known)
+
+    def visits(self, state: SearchState) -> list[Visit]:
+        """Walk until walkers propose paths without an estimate, which are to be visited; none once it is over."""
+        state.walk = walk = state.walk or self.begin(state)
+        while not self.is_over(state):
+            state.limits.check()
+            if not walk.proposed:
+                walk.proposed = self._propose(state, walk)
+            fresh = self._fresh(state, walk)
+            if fresh:
+                rule = next((rule for rule in state.settings.schedule if isinstance(rule, FirstVisits)), FirstVisits())
+                return rule.visits_of(fresh, state)
+            self.accept(state)
+        return []
+
+    def _propose(self, state: SearchState, walk: Walk) -> list[PathMove]:
+        rng = np.random.default_rng((state.seed, 0, 7, len(walk.steps)))
+        moves = move_between_paths(state.division, [record.path for record in walk.at], walk.labels, rng)
+        state.executions += len(moves)
+        state.table.update(state.division)
+        return moves
+
+    def _fresh(self, state: SearchState, walk: Walk) -> list[PathRecord]:
+        """The paths of moves that may be made and have no estimate."""
+        able = (move.path for move in walk.proposed if move.path is not None and move.log_ratio > -np.inf)
+        records = dict.fromkeys(state.table.records[path.signature] for path in able)
+        return [record for record in records if not record.visits and not record.gave_up]
+
+    def accept(self, state: SearchState) -> None:
+        """Make the moves proposed, each with its probability, if there are any."""
+        walk = state.walk
+        if walk is None or not walk.proposed:
+            return
+        rng = np.random.default_rng((state.seed, 0, 8, len(walk.steps)))
+        thresholds = np.log(rng.random(len(walk.at)))
+        for i, (here, move) in enumerate(zip(walk.at, walk.proposed, strict=True)):
+            there = None if move.path is None else state.table.records.get(move.path.signature)
+            if there is not None and there.estimate is not None:
+                walk.known_since.setdefault(there.number, len(walk.steps))
+                if thresholds[i] < there.log_evidence - here.log_evidence + move.log_ratio:
+                    walk.at[i] = there
+        walk.steps.append(np.array([record.number for record in walk.at]))
+        walk.proposed = []
+
+    def is_over(self, state: SearchState) -> bool:
+        """Whether the error of the walk is below the tolerance, or it has taken all its steps."""
+        walk = state.walk
+        if walk is None or (len(walk.steps) < self.max_steps and len(walk.steps) % self.min_steps):
+            return False  # asked now and then: it takes a while to find out
+        if len(walk.steps) >= self.max_steps:
+            return True
+        found = self.estimate(state)
+        return found is not None and found.known_share[1] < state.tolerance * found.known_share[0]
+
+    def estimate(self, state: SearchState) -> WalkEstimate | None:
+        """What the walk says of the paths that were not visited; None where it is too short."""
+        walk = state.walk
+        if walk is None or len(walk.steps) < self.min_steps:
+            return None
+        number = len(walk.steps)
+        inside = {each for each, since in walk.known_since.items() if since <= number // 3}
+        counted = np.stack(walk.steps[number // 2 :])
+        is_inside = np.isin(counted, np.fromiter(inside, int))
+        known, stay = float(is_inside.mean()), _mean_stay(counted)
+        effective = counted.size / stay
+        if known == 0:
+            return None
+        core = [record for record in state.table.solved if record.number in inside]
+        total = float(logsumexp([record.log_evidence for record in core])) - np.log(known)
+        times = Counter(counted[~is_inside].tolist())
+        multiples = {record: Multiple(-np.inf, 0.0) for record in state.table if record.number not in inside}
+        for record in multiples:
+            if weight := times[record.number] / counted.size:
+                log_multiple = np.log(weight) + total - record.log_evidence
+                multiples[record] = Multiple(float(log_multiple), float(1 / np.sqrt(effective * weight)))
+        return WalkEstimate((known, _share_error(is_inside, stay)), multiples)
+
+
+def _mean_stay(counted: np.ndarray) -> float:
+    """Steps for which walkers stay at a path, on average."""
+    changes = (counted[1:] != counted[:-1]).sum()
+    return counted.size / (changes + counted.shape[1])
+
+
+def _share_error(is_inside: np.ndarray, stay: float) -> float:
+    """The standard error of the share of steps inside: by its scatter between walkers, or by the number of excursions,
+    which may be too few to scatter."""
+    shares = is_inside.mean(axis=0)
+    outside = ~is_inside
+    excursions = (outside[1:] & ~outside[:-1]).sum() + outside[0].sum()
+    length = max(stay, outside.sum() / max(excursions, 1))
+    by_excursions = length * np.sqrt(excursions + 1) / is_inside.size
+    return float(max(shares.std(ddof=1) / np.sqrt(len(shares)), by_excursions))
