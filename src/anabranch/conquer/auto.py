@@ -28,7 +28,7 @@ from anabranch.conquer.auto_state import AutoState
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate, weights_are_trusted
 from anabranch.conquer.forward import Forward
-from anabranch.conquer.gaussian import Gaussian
+from anabranch.conquer.gaussian import Gaussian, GaussianState
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
 from anabranch.conquer.mixture_fit import fit_to_points
@@ -124,7 +124,7 @@ class Auto:
         if is_prior_alone(target.path):
             return AutoState(FORWARD, Forward().start(target, rng))
         if Gaussian().fits(target, target.left):
-            return AutoState(GAUSSIAN, Gaussian().start(target, rng))
+            return AutoState(GAUSSIAN, GaussianState(np.zeros((0, target.dim))))
         if target.discrete.any():
             return AutoState(TEMPER, self.tempering.start(target, rng))
         return AutoState(MODES if target.has_gradient else PARTICLES)

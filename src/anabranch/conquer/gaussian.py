@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from scipy.linalg import solve_triangular
 
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
@@ -119,7 +118,7 @@ def _solved(target: Target) -> GaussianState:
         step = np.linalg.solve(precision, gradient)
         is_close = np.abs(precision - np.eye(target.dim)).max() < _CLOSE and np.abs(step).max() < _CLOSE
         top += 0.5 * float(gradient @ step)
-        mean, scale = mean + scale @ step, scale @ solve_triangular(root, np.eye(target.dim), lower=True).T
+        mean, scale = mean + scale @ step, scale @ np.linalg.inv(root).T
         if is_close:
             log_volume = 0.5 * target.dim * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]
             return GaussianState(np.zeros((0, target.dim)), float(top + log_volume), mean, scale)
