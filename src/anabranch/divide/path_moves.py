@@ -130,11 +130,11 @@ def move_between_paths(
 
 
 def _changed(path: Path, labels: frozenset[str], rng: Generator) -> Change | None:
-    """The values after a move, drawn at random; None if no site of the path can have another value."""
+    """The values after a move, drawn at random; None if the path has fewer sites than it would change."""
     slots = _movable(path.recording, labels)
-    if not slots:
+    number = 2 if rng.random() < PAIRS else 1  # whatever the path: the move back must be as probable
+    if len(slots) < number:
         return None
-    number = 2 if len(slots) > 1 and rng.random() < PAIRS else 1
     chosen = tuple(slots[i] for i in rng.choice(len(slots), number, replace=False))
     values = {name: np.array(value) for name, value in path.recording.fixed.items()}
     for slot in chosen:

@@ -8,7 +8,7 @@ other way from a coordinate is no polynomial. The bound may be too large, never 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jax.extend import core
@@ -41,36 +41,36 @@ def is_quadratic(path: Path) -> bool:
     if density.guards:
         return False
     degrees: dict[Node, Degree] = dict.fromkeys(density.coordinates.values(), 1)
-    for step in density.evaluator.steps:
-        own = [_degree(x, degrees) for x in step.inputs]
-        degrees.update(zip(step.outputs, _degrees(step, step.inputs, own, step.outputs), strict=True))
+    _follow(density.evaluator.steps, degrees, {})
     terms = (*density.prior, *density.jacobian, *density.likelihood)
-    return all(_degree(term.value, degrees) <= 2 for term in terms)
+    return all(degrees.get(term.value, 0) <= 2 for term in terms if isinstance(term.value, Node))
 
 
-def _degree(x: Any, degrees: Mapping[Node, Degree]) -> Degree:
-    return degrees[x] if isinstance(x, Node) else 0
+def _follow(steps: Iterable[Any], degrees: dict[Any, Degree], known: dict[Any, Any]) -> None:
+    """Add the degrees of all values that the steps compute; a value that is not there is a constant.
+
+    `known` has values that are copies of constants or of others, and is added to.
+    """
+    for step in steps:
+        inputs = step.inputs if hasattr(step, "inputs") else step.invars
+        outputs = step.outputs if hasattr(step, "outputs") else step.outvars
+        atoms = [atom.val if isinstance(atom, core.Literal) else atom for atom in inputs]
+        own = [degrees.get(atom, 0) if isinstance(atom, Node | core.Var) else 0 for atom in atoms]
+        atoms = [known.get(atom, atom) if isinstance(atom, Node | core.Var) else atom for atom in atoms]
+        degrees.update(zip(outputs, _degrees(step, atoms, own, len(outputs)), strict=True))
+        if primitives.is_copy(step.primitive):
+            known[outputs[0]] = atoms[0]
 
 
-def _degrees(step: Any, atoms: Sequence[Any], inputs: Sequence[Degree], outputs: Sequence[Any]) -> Sequence[Degree]:
+def _degrees(step: Any, atoms: Sequence[Any], inputs: Sequence[Degree], results: int) -> Sequence[Degree]:
     """Bounds on the degrees of the results of a step whose inputs have these degrees."""
     if not any(inputs) or (max(inputs) < math.inf and primitives.holds_for_all_reals(step.primitive, atoms)):
-        return [0] * len(outputs)
-    body = primitives.CALL_BODIES.get(step.primitive.name)
-    if body is not None:
-        return _of_jaxpr(step.params[body], inputs)
-    return [primitives.degree(step.primitive, step.params, inputs)] * len(outputs)
-
-
-def _of_jaxpr(jaxpr: Any, inputs: Sequence[Degree]) -> list[Degree]:
+        return [0] * results
+    parameter = primitives.CALL_BODIES.get(step.primitive.name)
+    if parameter is None:
+        return [primitives.degree(step.primitive, step.params, inputs)] * results
+    jaxpr = step.params[parameter]
     body = getattr(jaxpr, "jaxpr", jaxpr)
-    known: dict[Any, Degree] = {**dict(zip(body.invars, inputs, strict=True)), **dict.fromkeys(body.constvars, 0)}
-
-    def read(atom: Any) -> Degree:
-        return 0 if isinstance(atom, core.Literal) else known[atom]
-
-    for equation in body.eqns:
-        atoms = [atom.val if isinstance(atom, core.Literal) else atom for atom in equation.invars]
-        found = _degrees(equation, atoms, list(map(read, equation.invars)), equation.outvars)
-        known.update(zip(equation.outvars, found, strict=True))
-    return [read(atom) for atom in body.outvars]
+    inside: dict[Any, Degree] = dict(zip(body.invars, inputs, strict=True))
+    _follow(body.eqns, inside, dict(zip(body.invars, atoms, strict=True)))  # two parameters may be one argument
+    return [0 if isinstance(atom, core.Literal) else inside.get(atom, 0) for atom in body.outvars]

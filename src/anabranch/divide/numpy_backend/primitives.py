@@ -263,6 +263,11 @@ def holds_for_all_reals(primitive: Any, inputs: Sequence[Any]) -> bool:
     return primitive.name == "ne" and isinstance(other, np.ndarray | np.generic | float) and bool(np.isinf(other).all())
 
 
+def is_copy(primitive: Any) -> bool:
+    """Whether every element of the result is an element of the input, and every one of those is in it."""
+    return primitive.name in {*_IDENTITY, "broadcast_in_dim", "convert_element_type", "reshape", "squeeze"}
+
+
 def degree(primitive: Any, params: Params, inputs: Sequence[float]) -> float:
     """A bound on the degree of the results as polynomials, if the inputs have these degrees; infinite for no
     polynomial."""
