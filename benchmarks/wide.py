@@ -1,0 +1,320 @@
+"""Programs with thousands of paths and more, against exact answers and against samplers written for one problem.
+
+    python benchmarks/wide.py                          all of them, about twenty minutes on two idle cores
+    python benchmarks/wide.py --only selection-12,restaurant-9 --seeds 3
+
+For each program: the error of log Z and what was claimed, the largest error of a probability that matters (a predictor
+is included, two points are in one cluster) and what was claimed for it, paths found and visited, seconds, and seconds
+for each path over those of one execution of the same program by NumPyro (`handlers.seed` and `handlers.trace`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import random
+from numpyro import handlers
+from scipy.special import gammaln, logsumexp
+
+import anabranch as ab
+
+Pair = tuple[str, Callable[[Any], float], float]
+"""A name, a function of a draw, and its exact posterior mean."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with its data, its log evidence (NaN if it is not known), posterior means, and limits of the run."""
+
+    name: str
+    program: Callable[..., None]
+    data: tuple[Any, ...]
+    log_evidence: float
+    means: Sequence[Pair]
+    limits: dict[str, Any]
+
+
+# Variable selection ---------------------------------------------------------------------------------------------------
+
+
+def selection(X: np.ndarray, y: np.ndarray) -> None:
+    """A linear regression; each of the candidate predictors is in or out."""
+    mean = jnp.zeros(len(y))
+    for j in range(X.shape[1]):
+        if ab.sample(f"z{j}", dist.Bernoulli(0.5)):
+            mean = mean + X[:, j] * ab.sample(f"b{j}", dist.Normal(0.0, 1.0))
+    ab.observe("y", dist.Normal(mean, 1.0), y)
+
+
+def regression_data(p: int, correlation: float, n: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = np.sqrt(1 - correlation) * rng.standard_normal((n, p)) + np.sqrt(correlation) * rng.standard_normal((n, 1))
+    return X, X[:, :3] @ np.array([1.0, -0.7, 0.4]) + rng.standard_normal(n)
+
+
+def log_evidences(X: np.ndarray, y: np.ndarray, included: np.ndarray) -> np.ndarray:
+    """The log evidence of models, rows of a matrix of which predictors are in, with the prior of the row."""
+    p, n = X.shape[1], len(y)
+    mask = included.astype(float)
+    precision = np.eye(p) + mask[:, :, None] * (X.T @ X) * mask[:, None, :]
+    linear = mask * (X.T @ y)
+    explained = (linear * np.linalg.solve(precision, linear[..., None])[..., 0]).sum(axis=1)
+    log_determinant = np.linalg.slogdet(precision)[1]
+    return -0.5 * (n * np.log(2 * np.pi) + log_determinant + y @ y - explained) - p * np.log(2)
+
+
+def all_models(X: np.ndarray, y: np.ndarray, at_once: int = 8_192) -> tuple[float, np.ndarray]:
+    """The log evidence and the inclusion probabilities, by a sum over all models."""
+    p = X.shape[1]
+    parts = []
+    for start in range(0, 2**p, at_once):
+        included = (np.arange(start, min(start + at_once, 2**p))[:, None] >> np.arange(p)) & 1
+        logs = log_evidences(X, y, included)
+        parts.append((logsumexp(logs), np.exp(logs - logs.max()) @ included / np.exp(logs - logs.max()).sum()))
+    totals = np.array([total for total, _ in parts])
+    shares = np.exp(totals - logsumexp(totals))
+    return float(logsumexp(totals)), shares @ np.array([each for _, each in parts])
+
+
+def gibbs_over_models(X: np.ndarray, y: np.ndarray, sweeps: int, chains: int = 200) -> np.ndarray:
+    """Inclusion probabilities by a collapsed Gibbs sampler, which draws each indicator given the others."""
+    p, rng = X.shape[1], np.random.default_rng(0)
+    state, total = rng.random((chains, p)) < 0.2, np.zeros(p)
+    for sweep in range(sweeps):
+        for j in rng.permutation(p):
+            both = np.repeat(state, 2, axis=0)
+            both[::2, j], both[1::2, j] = False, True
+            logs = log_evidences(X, y, both)
+            state[:, j] = rng.random(chains) < 1 / (1 + np.exp(logs[::2] - logs[1::2]))
+        if sweep >= sweeps // 5:
+            total += state.mean(axis=0)
+    return total / (sweeps - sweeps // 5)
+
+
+def selections() -> Iterator[Case]:
+    for p, correlation in ((8, 0.0), (10, 0.0), (12, 0.0), (20, 0.5), (40, 0.5)):
+        X, y = regression_data(p, correlation)
+        if p <= 20:
+            total, included = all_models(X, y)
+        else:
+            total, included = np.nan, gibbs_over_models(X, y, sweeps=60)
+        means: list[Pair] = [(f"z{j}", lambda draw, j=j: float(draw[f"z{j}"]), float(included[j])) for j in range(p)]
+        limits = {} if p <= 12 else {"seconds": 170.0}
+        yield Case(f"selection-{p}", selection, (X, y), total, means, limits)
+
+
+# Partitions -----------------------------------------------------------------------------------------------------------
+
+SPREAD, NOISE, CONCENTRATION = 3.0, 1.0, 1.0
+
+
+def restaurant(y: np.ndarray) -> None:
+    """A Chinese restaurant process mixture of normals with known variance."""
+    counts: list[int] = []
+    tables: list[int] = []
+    for i in range(len(y)):
+        weights = np.array([*counts, CONCENTRATION]) / (i + CONCENTRATION)
+        table = int(ab.sample(f"t{i}", dist.Categorical(weights)))
+        if table == len(counts):
+            counts.append(0)
+        counts[table] += 1
+        tables.append(table)
+    means = jnp.stack([ab.sample(f"mu{k}", dist.Normal(0.0, SPREAD)) for k in range(len(counts))])
+    ab.deterministic("clusters", len(counts))
+    ab.observe("y", dist.Normal(means[np.array(tables)], NOISE), y)
+
+
+def log_marginal(points: np.ndarray) -> float:
+    """The log evidence of points in one cluster."""
+    n, precision = len(points), SPREAD**-2 + len(points) / NOISE**2
+    fit = (points.sum() / NOISE**2) ** 2 / precision
+    scale = -n * np.log(NOISE) - np.log(SPREAD) - 0.5 * np.log(precision)
+    return float(scale - 0.5 * n * np.log(2 * np.pi) - 0.5 * ((points**2).sum() / NOISE**2 - fit))
+
+
+def all_partitions(y: np.ndarray) -> tuple[float, dict[tuple[int, int], float], float]:
+    """The log evidence, the probability that two points are together, and the mean number of clusters: by a recursion
+    over subsets, in which the first point that is left picks its companions."""
+    n = len(y)
+
+    @cache
+    def block(members: int) -> float:
+        index = [i for i in range(n) if members >> i & 1]
+        return log_marginal(y[index]) + gammaln(len(index)) + np.log(CONCENTRATION)
+
+    @cache
+    def total(left: int, power: int = 1) -> float:
+        if not left:
+            return 0.0
+        first = left & -left
+        rest, logs = left ^ first, []
+        companions = rest
+        while True:
+            logs.append(block(first | companions) + total(rest ^ companions))
+            if not companions:
+                return float(logsumexp(logs))
+            companions = (companions - 1) & rest
+
+    everything = 2**n - 1
+    normaliser = gammaln(CONCENTRATION) - gammaln(n + CONCENTRATION)
+    evidence = total(everything) + normaliser
+    blocks = [(m, np.exp(block(m) + total(everything ^ m) + normaliser - evidence)) for m in range(1, everything + 1)]
+    together = {
+        (i, j): sum(p for m, p in blocks if m >> i & 1 and m >> j & 1) for i in range(n) for j in range(i + 1, n)
+    }
+    return evidence, together, sum(p for _, p in blocks)
+
+
+def gibbs_over_partitions(y: np.ndarray, sweeps: int, seed: int = 0) -> tuple[dict[tuple[int, int], float], float]:
+    """What `all_partitions` gives, by a collapsed Gibbs sampler."""
+    rng, n = np.random.default_rng(seed), len(y)
+    labels = np.zeros(n, int)
+    together, clusters, kept = np.zeros((n, n)), 0.0, 0
+    for sweep in range(sweeps):
+        for i in range(n):
+            others = np.delete(np.arange(n), i)
+            found = np.unique(labels[others])
+            members = [others[labels[others] == k] for k in found]
+            logs = [np.log(len(m)) + log_marginal(np.append(y[m], y[i])) - log_marginal(y[m]) for m in members]
+            logs = np.array([*logs, np.log(CONCENTRATION) + log_marginal(y[[i]])])
+            chosen = rng.choice(len(logs), p=np.exp(logs - logsumexp(logs)))
+            labels[i] = found[chosen] if chosen < len(found) else labels.max() + 1
+        if sweep >= sweeps // 5:
+            together += labels[:, None] == labels
+            clusters += len(np.unique(labels))
+            kept += 1
+    return {(i, j): together[i, j] / kept for i in range(n) for j in range(i + 1, n)}, clusters / kept
+
+
+def clustered(n: int) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.array([-4.0, 0.5, 4.5])[rng.integers(3, size=n)] + rng.standard_normal(n)
+
+
+def same_table(i: int, j: int, draw: Any) -> float:
+    return float(draw[f"t{i}"] == draw[f"t{j}"])
+
+
+def restaurants() -> Iterator[Case]:
+    for n in (9, 50):
+        y = clustered(n)
+        if n <= 9:
+            total, together, clusters = all_partitions(y)
+        else:
+            total, (together, clusters) = np.nan, gibbs_over_partitions(y, sweeps=1_000)
+        pairs = sorted(together)[:: max(len(together) // 20, 1)]
+        means: list[Pair] = [(f"{i} with {j}", partial(same_table, i, j), together[i, j]) for i, j in pairs]
+        means.append(("clusters", lambda draw: float(draw["clusters"]), clusters))
+        yield Case(f"restaurant-{n}", restaurant, (y,), total, means, {"seconds": 110.0 if n <= 9 else 300.0})
+
+
+# Trees ----------------------------------------------------------------------------------------------------------------
+
+
+def regression_tree(X: np.ndarray, y: np.ndarray) -> None:
+    """A tree of depth three at most: a node splits a predictor at one of nine quantiles, a leaf has a mean."""
+    parts = []
+
+    def grow(name: str, members: np.ndarray, depth: int) -> None:
+        if depth < 3 and ab.sample(f"split{name}", dist.Bernoulli(0.5 if depth else 0.9)):
+            j = int(ab.sample(f"predictor{name}", dist.Categorical(np.full(X.shape[1], 1 / X.shape[1]))))
+            cut = np.quantile(X[:, j], (1 + int(ab.sample(f"cut{name}", dist.Categorical(np.full(9, 1 / 9))))) / 10)
+            grow(name + "l", members & (X[:, j] <= cut), depth + 1)
+            grow(name + "r", members & (X[:, j] > cut), depth + 1)
+        else:
+            parts.append(ab.sample(f"mean{name}", dist.Normal(0.0, 2.0)) * members)
+
+    grow("", np.ones(len(y), bool), 0)
+    ab.observe("y", dist.Normal(sum(parts), 0.5), y)
+
+
+def made_tree(seed: int, n: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    """Data of a tree: x0 at its median, then x1 on the right alone."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 3))
+    cuts = [np.quantile(X[:, j], 0.5) for j in range(2)]
+    mean = np.where(X[:, 0] <= cuts[0], -2.0, np.where(X[:, 1] <= cuts[1], 0.0, 3.0))
+    return X, mean + 0.5 * rng.standard_normal(n)
+
+
+def right_tree(draw: Any) -> float:
+    names = ("split", "predictor", "splitl", "splitr", "predictorr", "splitrl", "splitrr")
+    wanted = (1, 0, 0, 1, 1, 0, 0)
+    return float(all(draw.get(name) == value for name, value in zip(names, wanted, strict=True)))
+
+
+CASES = (selections, restaurants)
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+def numpyro_seconds(case: Case, times: int = 5) -> float:
+    """Seconds of one execution by NumPyro's handlers, the best of a few after the first."""
+    import numpyro
+
+    statements = {"sample": numpyro.sample, "deterministic": numpyro.deterministic}
+
+    def plain(*data: Any) -> None:
+        own = ab.sample, ab.observe, ab.deterministic
+        ab.sample, ab.deterministic = statements["sample"], statements["deterministic"]
+        ab.observe = lambda name, distribution, value: numpyro.sample(name, distribution, obs=value)
+        try:
+            case.program(*data)
+        finally:
+            ab.sample, ab.observe, ab.deterministic = own
+
+    seconds = []
+    for key in range(times + 1):
+        started = time.perf_counter()
+        handlers.trace(handlers.seed(plain, random.PRNGKey(key))).get_trace(*case.data)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:])
+
+
+def run(case: Case, seed: int) -> str:
+    started = time.perf_counter()
+    posterior = ab.infer(case.program, *case.data, seed=seed, progress=False, **case.limits)
+    seconds = time.perf_counter() - started
+    errors = []
+    for _, f, exact in case.means:
+        mean, sd = posterior.expectation(f)
+        errors.append((abs(mean - exact), sd))
+    worst, claimed = max(errors)
+    z = max(error / max(sd, 1e-9) for error, sd in errors)
+    paths = posterior.paths
+    visited = int((paths["visits"] > 0).sum())
+    assert posterior.log_evidence is not None
+    return (
+        f"| {case.name} | {seed} | {posterior.log_evidence - case.log_evidence:+.4f} | {posterior.log_evidence_sd:.4f} "
+        f"| {worst:.4f} | {claimed:.4f} | {z:.1f} | {len(paths):,} | {visited:,} | {seconds:.0f} "
+        f"| {seconds / visited / numpyro_seconds(case):.2f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names with commas: selection-12,restaurant-9")
+    parser.add_argument("--seeds", type=int, default=1)
+    arguments = parser.parse_args()
+    wanted = [name for name in arguments.only.split(",") if name]
+    print("| program | seed | error of log Z | claimed | largest error of a mean | claimed | largest z | paths "
+          "| visited | seconds | seconds a path / one NumPyro execution |")  # fmt: skip
+    print("|" + " --- |" * 11)
+    for family in CASES:
+        for case in family():
+            if not wanted or case.name in wanted:
+                for seed in range(arguments.seeds):
+                    print(run(case, seed), flush=True)
+
+
+if __name__ == "__main__":
+    main()
