@@ -6,7 +6,7 @@ transforms; the density is then a sum of terms (`terms.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -52,8 +52,7 @@ class Density:
         """The inputs of the graph that are the unconstrained coordinates of the free sites."""
         # Where the inputs of the graph come from: a site's value follows from its coordinates, or is fixed.
         self.sources: dict[Node, Step] = {}
-        with recording.trace.current():
-            self.jacobian = list(self._add_coordinates())
+        self.jacobian = list(self._add_coordinates())
         self.prior, self.likelihood, self.guards = self.terms.prior, self.terms.likelihood, self.terms.guards
 
     def _add_coordinates(self) -> Iterator[Term]:
@@ -68,13 +67,12 @@ class Density:
             point = self.recording.trace.input(site.unconstrained_shape, np.float64)
             self.coordinates[site] = point.node
             self.terms.coordinates[point.node] = site
-            if site.discrete:
-                value = jnp.round(point).astype(np.int64)
-            else:
-                transform = biject_to(site.distribution.support)
-                value = transform(point)
-                log_jacobian = as_input(summed(transform.log_abs_det_jacobian(point, value)))
-                yield Term("jacobian", site.name, log_jacobian, self.terms, site.index + 1)
+            compute = _rounded if site.discrete else _placed
+            value, *log_jacobian = self.recording.traced(
+                compute, site.distribution, partial(compute, site.distribution, point), point
+            )
+            for part in log_jacobian:
+                yield Term("jacobian", site.name, as_input(part), self.terms, site.index + 1)
             self.sources[node] = alias(node, as_input(value))
 
     def _evaluator(self, terms: Iterable[Term], nodes: Iterable[Any] = ()) -> Evaluator:
@@ -184,11 +182,27 @@ class Density:
     def _inverses(self) -> Sequence[Node]:
         """For each site of the path the node that computes its coordinates from its value."""
         nodes = []
-        with self.recording.trace.current():
-            for site in self.coordinates:
-                # Its node, even where a guard on a discrete site has made the value known.
-                node = site.value.node
-                if not site.discrete:
-                    node = as_input(biject_to(site.distribution.support).inv(site.value))
-                nodes.append(node)
+        for site in self.coordinates:
+            # Its node, even where a guard on a discrete site has made the value known.
+            node, f = site.value.node, site.distribution
+            if not site.discrete:
+                node = as_input(self.recording.traced(_unplaced, f, partial(_unplaced, f, site.value), site.value)[0])
+            nodes.append(node)
         return nodes
+
+
+def _rounded(_: Any, point: Any) -> list[Any]:
+    """The value of a discrete site from its coordinates."""
+    return [jnp.round(point).astype(np.int64)]
+
+
+def _placed(distribution: Any, point: Any) -> list[Any]:
+    """The value of a continuous site from its coordinates, and the log Jacobian."""
+    transform = biject_to(distribution.support)
+    value = transform(point)
+    return [value, summed(transform.log_abs_det_jacobian(point, value))]
+
+
+def _unplaced(distribution: Any, value: Any) -> list[Any]:
+    """The coordinates of a continuous site from its value."""
+    return [biject_to(distribution.support).inv(value)]

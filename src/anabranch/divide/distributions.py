@@ -70,7 +70,14 @@ def check_parameters(distribution: Any, at: Place, validate: bool = True) -> Non
         check_mask(at, value, f"the values of {parameter}")
         if not validate or constraints.is_dependent(constraint):
             continue
+        key = id(constraint), value.dtype, value.shape, value.tobytes() if value.size <= _MAX_TO_COMPARE else None
+        if key in _found_valid:
+            continue
         valid = np.asarray(as_input(constraint(value)))
+        if valid.all() and key[-1] is not None:
+            if len(_found_valid) >= _MAX_FOUND:
+                _found_valid.clear()
+            _found_valid[key] = constraint
         if not valid.all():
             shown = offender(value, valid) if valid.shape == value.shape else show_value(value)
             _refuse(distribution, f"{parameter} = {shown} is not {_domain(constraint)}", at)
@@ -83,6 +90,12 @@ def check_parameters(distribution: Any, at: Place, validate: bool = True) -> Non
         for each in part if isinstance(part, list | tuple) else (part,):
             if isinstance(each, dist.Distribution):
                 check_parameters(each, at, validate)
+
+
+_found_valid: dict[Any, Any] = {}
+"""Parameters that were found to be valid, with the constraint, which keeps its number while it is here."""
+_MAX_FOUND, _MAX_TO_COMPARE = 10_000, 64
+"""How many are remembered, and the numbers in a parameter above which it is not."""
 
 
 def _constant(value: Any) -> np.ndarray | None:

@@ -6,7 +6,7 @@ transform to its support, whether its parameters are valid) is therefore traced 
 the parameters. Only NumPyro's own distributions have a form: one of the user's may depend on more than its parameters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -25,7 +25,7 @@ from anabranch.divide.distributions import base_support, summed, support_holds
 from anabranch.divide.internals import inside, known_array
 from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection, log_prob_of
 
-__all__ = ["Deferred", "Described", "Form", "Together", "at", "described", "held", "parameters_hold"]
+__all__ = ["Deferred", "Described", "Form", "Together", "at", "described", "held", "parameters_hold", "structure"]
 
 _MAX_FORMS, _MAX_FOUND, _MAX_NUMBERS = 2_000, 1_000, 4_000_000
 _MAX_OF_AN_ARRAY, _MAX_TO_COMPARE = 1_000, 64
@@ -170,6 +170,17 @@ def described(distribution: Any) -> Described | None:
             _forms.clear()
         _forms[whole] = form
     return None if form is None else Described(form, leaves, parameters)
+
+
+def structure(distribution: Any) -> tuple[Hashable, list[Any]] | None:
+    """What a distribution is apart from its parameters, as something to compare, and the parameters; None if it has a
+    part that is not known."""
+    leaves: list[Any] = []
+    try:
+        # What NumPyro computed of the parameters when it was first asked for is among the attributes.
+        return (_key(distribution, leaves), tuple(vars(distribution)), dist.Distribution._validate_args), leaves
+    except _NoForm:
+        return None
 
 
 def _new_form(distribution: Any, leaves: list[Any], types: Sequence[Type]) -> Form | None:

@@ -17,7 +17,7 @@ from anabranch.divide.distributions import check_mask, offender, support_holds, 
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.errors import Place
 
-__all__ = ["Observation", "as_array", "checked_observation"]
+__all__ = ["Held", "Observation", "as_array", "checked_observation", "held"]
 
 
 @dataclass(eq=False)
@@ -54,30 +54,32 @@ Held = tuple[np.ndarray, bool]
 """Which parts of a value are inside a support, and whether that is random."""
 
 
+def held(distribution: Any, value: Any) -> Held:
+    """Which parts of a value the support of a distribution holds, as far as it can be known now."""
+    inside_support = support_holds(distribution, jnp.asarray(value))
+    is_random = isinstance(inside_support, PathTracer) and bool(inside_support.sites)
+    return np.asarray(as_input(inside_support)) if not is_random else np.asarray(False), is_random
+
+
 def checked_observation(
-    at: Place, distribution: Any, value: Any, scale: Any, held_by: Callable[[Any], Held | None]
+    at: Place, distribution: Any, value: Any, scale: Any, held_by: Callable[[Any, Any], Held]
 ) -> Observation:
     """Check an observed value, an array, against its distribution, as far as it can be known now.
 
     A value outside the support is a fault of the program unless a decision led here: another path may be meant for it.
-    `held_by` is asked first which parts of the value are inside the support.
+    `held_by` says which parts of the value are inside the support of the distribution.
     """
     if isinstance(distribution, Unit):
         return Observation(at.name, distribution, value, at.where, scale, check_support=False)
     _check_shape(at, distribution, value)
-    known = held_by(value)
-    if known is None:
-        inside_support = support_holds(distribution, jnp.asarray(value))
-        is_random = isinstance(inside_support, PathTracer) and bool(inside_support.sites)
-        known = np.asarray(as_input(inside_support)) if not is_random else np.asarray(False), is_random
-    held, is_random = known
+    inside_support, is_random = held_by(distribution, value)
     if is_random:
         # The support is random: a value outside it has no density there, which is no mistake.
         return Observation(at.name, distribution, value, at.where, scale, check_support=True)
     fault = None
-    if not held.all():
+    if not inside_support.all():
         fault = errors.ObservedOutsideSupport(
-            f"the observed value {offender(value, held)} is outside the support "
+            f"the observed value {offender(value, inside_support)} is outside the support "
             f"({support_text(distribution.support)}) of {type(distribution).__name__}",
             at=at,
             remedy="Check the data (a NaN?) and the distribution; mask missing values with handlers.mask or .mask()",

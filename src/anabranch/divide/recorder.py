@@ -25,7 +25,7 @@ from anabranch.divide import distributions, forms
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input
 from anabranch.divide.missing import missing_values
-from anabranch.divide.observation import Observation, as_array, checked_observation
+from anabranch.divide.observation import Held, Observation, as_array, checked_observation, held
 from anabranch.divide.recording import Decision, Program, Recording, Site, mapped
 from anabranch.divide.remedies import Departure, departure
 from anabranch.divide.run_errors import explained, unsupported
@@ -145,7 +145,7 @@ class Recorder(Messenger):
             known = forms.described(distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
             msg["value"] = as_array(at, msg["value"])
-            observed = checked_observation(at, distribution, msg["value"], msg["scale"], partial(forms.held, known))
+            observed = checked_observation(at, distribution, msg["value"], msg["scale"], partial(self._held, known))
             if observed.fault is not None and not (self.recording.decisions or self.recording.asked):
                 raise observed.fault
             observed.described = known
@@ -162,6 +162,14 @@ class Recorder(Messenger):
         else:
             value = self._latent(at, distribution, known, msg["scale"])
             msg["value"] = value if missing is None else missing.spread(value)
+
+    def _held(self, known: forms.Described | None, distribution: Any, value: Any) -> Held:
+        """Which parts of a value are inside the support; remembered, since all paths observe the same values."""
+        by_form = forms.held(known, value)
+        if by_form is not None or self.recording.concrete:
+            return by_form or held(distribution, value)
+        result: Held = self.recording.traced("support", distribution, lambda: held(distribution, value), value)
+        return result
 
     def _add(self, observation: Observation) -> None:
         self.recording.add(observation)

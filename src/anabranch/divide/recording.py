@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +16,7 @@ from numpyro.distributions import biject_to
 
 from anabranch import errors
 from anabranch.divide import distributions
-from anabranch.divide.forms import Described, Together, described
+from anabranch.divide.forms import Described, Together, described, structure
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.observation import Observation
@@ -294,10 +295,20 @@ class Recording:
             statement.index, statement.preceding = len(self.observations), len(self.sites)
             self.observations.append(statement)
 
+    def traced(self, what: Hashable, distribution: Any, compute: Callable[[], Sequence[Any]], *values: Any) -> Any:
+        """The results of a computation with a distribution and values, recorded; as before if it was met before."""
+        known, trace = structure(distribution), self.trace
+        with nullcontext() if trace.is_current() else trace.current():
+            return compute() if known is None else trace.repeated((what, known[0]), compute, (*values, *known[1]))
+
     def traced_log_mass(self, site: Site, value: Any) -> Any:
         """The log probability of drawing a value of a discrete site, recorded."""
-        with self.trace.current():
-            return distributions.summed(distributions.elementwise_log_prob(site.sampled_from, value, None, True, site))
+        drawn = site.sampled_from
+
+        def compute() -> list[Any]:
+            return [distributions.summed(distributions.elementwise_log_prob(drawn, value, None, True, site))]
+
+        return self.traced("log mass", drawn, compute, value)[0]
 
     def log_mass(self, site: Site, value: np.ndarray) -> np.ndarray | None:
         """The log probability of drawing a value of a discrete site with constant parameters; None if they are not.

@@ -68,7 +68,7 @@ class Terms:
         self.coordinates: dict[Node, Site] = {}
         """The inputs of the graph that are unconstrained coordinates of a site."""
         self._terms: dict[Site | Observation, Term] = {}
-        self._elements: dict[Observation, Any] = {}
+        self._elements: dict[Site | Observation, Sequence[Any]] = {}
 
     @property
     def prior(self) -> list[Term]:
@@ -110,18 +110,25 @@ class Terms:
         return self._traced(statement)
 
     def _traced(self, statement: Site | Observation) -> Any:
-        with self.recording.trace.current():
-            return summed(self.elements(statement))
+        return self._recorded(statement)[1]
 
     def elements(self, statement: Site | Observation) -> Any:
         """The log density of each part of a statement, traced; its term is their sum."""
-        s = statement
-        with self.recording.trace.current():
-            if isinstance(s, Site):
-                return elementwise_log_prob(s.distribution, s.value, s.scale, s.discrete, s, masked=False)
-            if s not in self._elements:
-                self._elements[s] = elementwise_log_prob(s.distribution, s.value, s.scale, s.check_support, s)
-            return self._elements[s]
+        return self._recorded(statement)[0]
+
+    def _recorded(self, statement: Site | Observation) -> Sequence[Any]:
+        """The log density of each part of a statement, and their sum."""
+        s, is_site = statement, isinstance(statement, Site)
+        check = s.discrete if isinstance(s, Site) else s.check_support
+
+        def compute() -> list[Any]:
+            terms = elementwise_log_prob(s.distribution, s.value, s.scale, check, s, masked=not is_site)
+            return [terms, summed(terms)]
+
+        if s not in self._elements:
+            what = "log density", check, is_site
+            self._elements[s] = self.recording.traced(what, s.distribution, compute, s.value, s.scale)
+        return self._elements[s]
 
     def reads(self, values: Iterable[Any]) -> frozenset[int]:
         """The numbers of the free sites on which nodes of the graph depend."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -13,12 +13,14 @@ from jax.extend.core import ClosedJaxpr
 from anabranch.divide import numpy_backend
 from anabranch.divide.dispatch import one_call
 from anabranch.divide.graph import Graph, Node
+from anabranch.divide.internals.fragments import Fragment, NotKept, fragment_of, keep, kept, key_of, settings
 from anabranch.divide.internals.jax_private import (
     Trace,
     convert_constvars_jaxpr,
     eval_trace,
     set_current_trace,
     trace_ctx,
+    typeof,
 )
 from anabranch.divide.internals.tracer import LeakedTracer, PathTracer, TracedElsewhere, Undecided, aval
 from anabranch.divide.internals.values import FLOAT, FLOAT_SCALAR, aval_of, belongs_to_jax, inside, own
@@ -48,11 +50,13 @@ class PathTrace(Trace):
     become so, `asked(tracer)` for one that is. `splits(tracer)` says whether a decision would fix a discrete site.
     """
 
-    __slots__ = ("_may_decide", "graph", "recorder")
+    __slots__ = ("_demands", "_may_decide", "_settings", "graph", "recorder")
 
     def __init__(self, recorder: Decider) -> None:
         super().__init__()
         self.graph, self.recorder, self._may_decide = Graph(), recorder, True
+        self._demands = 0  # for concrete answers, so far
+        self._settings = settings()
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -99,7 +103,43 @@ class PathTrace(Trace):
         primitive, params, avals = _as_equation(function)
         return self._record(primitive, [right, left] if reflected else [left, right], params, avals, sites)[0]
 
+    def repeated(self, what: Hashable, compute: Callable[[], Sequence[Any]], arguments: Sequence[Any]) -> Sequence[Any]:
+        """The results of a computation under this trace that depends on what it is and on the arguments alone.
+
+        Its equations are taken from an earlier one, of this run or another, if there was one with such arguments.
+        """
+        if any(type(x) is PathTracer and x._trace is not self for x in arguments):
+            return compute()
+        try:
+            key = what, key_of(arguments), self._settings
+            fragment = kept(key)
+        except NotKept:
+            return compute()
+        except KeyError:
+            start, demands = len(self.graph), self._demands
+            results = compute()
+            with contextlib.suppress(NotKept):
+                keep(key, fragment_of(self.graph, start, arguments, results) if demands == self._demands else None)
+            return results
+        return compute() if fragment is None else fragment.added(self, arguments)
+
+    def operation(self, what: str, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        """A function of jax.numpy of these operands, of which one at least is not known; None if it is to be asked.
+
+        Its equations must depend on the types of the operands alone, unless they are numbers of Python.
+        """
+        try:
+            key = what, tuple([_type_key(x, self) for x in operands]), self._settings
+            fragment = kept(key)
+        except NotKept:
+            return None
+        except KeyError:
+            fragment = _fragment_of_operation(function, operands, self.recorder)
+            keep(key, fragment)
+        return None if fragment is None else fragment.added(self, operands)[0]
+
     def concrete(self, tracer: PathTracer) -> np.ndarray:
+        self._demands += 1
         if tracer.known is None:
             if not self.is_current():
                 raise TracedElsewhere
@@ -204,6 +244,34 @@ class PathTrace(Trace):
         hoisted, consts = _custom_jaxpr(primitive, functions, tuple(map(aval, tracers)), params)
         inputs, sites, _ = self._inputs([*consts, *tracers])
         return self._record(primitives.INLINE_CALL, inputs, {"call_jaxpr": hoisted}, hoisted.out_avals, sites)
+
+
+def _type_key(x: Any, trace: PathTrace) -> Hashable:
+    kind = type(x)
+    if kind is PathTracer and x._trace is trace:
+        return x.aval.shape, x.aval.dtype, x.aval.weak_type
+    if kind is float:
+        return kind, x.hex()
+    if kind is int:
+        return kind, x
+    if (kind is np.ndarray or kind is np.float64) and x.dtype == FLOAT:
+        return kind, x.shape
+    raise NotKept
+
+
+def _fragment_of_operation(function: Callable[..., Any], operands: Sequence[Any], recorder: Decider) -> Fragment | None:
+    trace = PathTrace(recorder)
+    types = [None if type(x) in (int, float) else x.aval if type(x) is PathTracer else typeof(x) for x in operands]
+    given = [
+        x if t is None else PathTracer(trace, t, trace.graph.input(t), None, 0)
+        for x, t in zip(operands, types, strict=True)
+    ]
+    start = len(trace.graph)
+    try:
+        with set_current_trace(trace), trace.undecided():
+            return fragment_of(trace.graph, start, given, [function(*given)])
+    except (Undecided, Exception):  # whoever asks jax itself is told
+        return None
 
 
 _custom_jaxprs: dict[Any, tuple[ClosedJaxpr, Any]] = {}

@@ -142,6 +142,8 @@ class PathTracer(Tracer):
         """NumPy's functions of numbers are those of jax.numpy; what has no counterpart there gets concrete values."""
         function = getattr(jax.numpy, ufunc.__name__, None)
         if method == "__call__" and function is not None and not kwargs:
+            if len(inputs) == 2 and ufunc in _OPERATORS:
+                return _OPERATORS[ufunc](*inputs)
             return function(*inputs)
         return getattr(ufunc, method)(*[np.asarray(x) for x in inputs], **kwargs)
 
@@ -163,7 +165,12 @@ class PathTracer(Tracer):
                 return self._entry(index, aval_of(shape[1:], self.aval.dtype, self.aval.weak_type))
         if isinstance(index, PathTracer) and index.aval.dtype == bool and index.aval.ndim:
             index = index.concrete()
-        return super().__getitem__(index)
+        through_jax = super().__getitem__
+        if not self._trace.is_current():
+            return through_jax(index)
+        parts = index if type(index) is tuple else (index,)
+        what = "__getitem__", type(index) is tuple
+        return self._trace.repeated(what, lambda: [through_jax(index)], (self, *parts))[0]
 
     def __iter__(self) -> Iterator[Any]:
         shape = self.aval.shape
@@ -178,7 +185,7 @@ class PathTracer(Tracer):
 
 
 def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any:
-    """An operator with a short cut for plain scalars, and for arrays that are known.
+    """An operator with short cuts for plain scalars, for arrays that are known, and for what was recorded before.
 
     jax.numpy takes a tenth of a millisecond for each, most of it to find what it has compiled; a random walk has many.
     """
@@ -190,15 +197,37 @@ def _operator(name: str, function: Any, ufunc: np.ufunc, reflected: bool) -> Any
             result = self._trace.short_cut(function, ufunc, self, other, reflected)
             if result is not None:
                 return result
-        return through_jax(self, other.view() if kind is np.ndarray else _array_of(other))
+        other = other.view() if kind is np.ndarray else _array_of(other)
+        if self.known is None or (kind is PathTracer and other.known is None):
+            return _as_before(name, through_jax, (self, other))
+        return through_jax(self, other)
 
     return operator
+
+
+def _as_before(name: str, through_jax: Any, operands: tuple[Any, ...]) -> Any:
+    """An operator of which an operand is not known, from what it was recorded as before."""
+    trace = operands[0]._trace
+    result = trace.operation(name, through_jax, operands) if trace.is_current() else None
+    return through_jax(*operands) if result is None else result
 
 
 def _array_of(other: Any) -> Any:
     """A column or a table of pandas as the array that it holds."""
     return np.asarray(other) if hasattr(other, "__pandas_priority__") and not isinstance(other, PathTracer) else other
 
+
+def _applied(name: str, reflected: str) -> Any:
+    """A function of two values, one at least of which is traced, as an operator of the traced one."""
+
+    def apply(left: Any, right: Any) -> Any:
+        return getattr(left, name)(right) if isinstance(left, PathTracer) else getattr(right, reflected)(left)
+
+    return apply
+
+
+_OPERATORS: dict[np.ufunc, Any] = {}
+"""NumPy's functions that are operators, as functions of two values."""
 
 for _name, _function, _ufunc in [
     ("add", lax.add, np.add), ("sub", lax.sub, np.subtract), ("mul", lax.mul, np.multiply),
@@ -209,14 +238,26 @@ for _name, _function, _ufunc in [
     setattr(PathTracer, f"__{_name}__", _operator(f"__{_name}__", _function, _ufunc, False))
     if _name in ("add", "sub", "mul", "truediv"):
         setattr(PathTracer, f"__r{_name}__", _operator(f"__r{_name}__", _function, _ufunc, True))
+        _OPERATORS[_ufunc] = _applied(f"__{_name}__", f"__r{_name}__")
 
 
 def _with_arrays(name: str) -> Any:
     through_jax = getattr(Tracer, name)
-    return lambda self, other: through_jax(self, _array_of(other))
+
+    def operator(self: PathTracer, *other: Any) -> Any:
+        operands = (self, *map(_array_of, other))
+        # A power by a number that is known is another operation.
+        if all(x.known is None if type(x) is PathTracer else type(x) in (int, float) for x in operands):
+            return _as_before(name, through_jax, operands)
+        return through_jax(*operands)
+
+    return operator
 
 
-for _name in ["rand", "ror", "xor", "rxor", "mod", "rmod", "floordiv", "rfloordiv", "pow", "rpow", "matmul", "rmatmul"]:
+for _name in [
+    "rand", "ror", "xor", "rxor", "mod", "rmod", "floordiv", "rfloordiv", "pow", "rpow", "matmul", "rmatmul",
+    "neg", "pos", "abs", "invert",
+]:  # fmt: skip
     setattr(PathTracer, f"__{_name}__", _with_arrays(f"__{_name}__"))
 
 

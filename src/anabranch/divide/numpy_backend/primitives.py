@@ -345,7 +345,19 @@ def result_types(primitive: Any, types: Sequence[Any], params: Params) -> Any:
     """The types of the results of a primitive: a list, or one where it has one result."""
     if primitive.name == "jit":
         return params["jaxpr"].out_avals
-    return primitive.abstract_eval(*types, **params)[0]
+    try:
+        key = primitive, tuple(types), tuple(params.items())
+        known = _result_types.get(key)
+    except TypeError:  # a parameter that has no hash
+        return primitive.abstract_eval(*types, **params)[0]
+    if known is None:
+        if len(_result_types) >= 2_000:
+            _result_types.clear()
+        known = _result_types[key] = primitive.abstract_eval(*types, **params)[0]
+    return known
+
+
+_result_types: dict[Any, Any] = {}
 
 
 def weak_results(primitive: Any, params: Params) -> list[bool] | None:
