@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from anabranch.divide.graph import Equation, Node
-from anabranch.divide.packing import Argument, Lanes, Pack, identity, plan
+from anabranch.divide.packing import Argument, Lanes, Pack, identity
+from anabranch.divide.rolling import Roll, rolled_plan
 
 if TYPE_CHECKING:
     from anabranch.divide.density import Density
@@ -28,14 +29,14 @@ class Code(NamedTuple):
     Attributes:
         inputs: the coordinates of each free site: node, columns and shape.
         whole: columns of discrete sites, in which only whole numbers are points of the path.
-        steps: equations and packs, whose constants are numbers or arguments.
+        steps: equations, packs and loops, whose constants are numbers or arguments.
         totals: the nodes that are added to the log prior, the log Jacobian and the log likelihood.
         guards: nodes and the answers that they must have.
     """
 
     inputs: tuple[tuple[Node, slice, tuple[int, ...]], ...]
     whole: np.ndarray
-    steps: list[Equation | Pack]
+    steps: list[Equation | Pack | Roll]
     totals: tuple[list[Node], ...]
     guards: list[tuple[Node, Any]]
 
@@ -69,7 +70,10 @@ class Code(NamedTuple):
             array = np.asarray(x)
             return "number", type(x), array.dtype.str, array.shape, array.tobytes()
 
-        def of(step: Equation | Pack) -> Hashable:
+        def of(step: Equation | Pack | Roll) -> Hashable:
+            if isinstance(step, Roll):
+                turns = tuple(tuple(map(of, turn)) for turn in step.turns)
+                return turns, tuple(sorted(numbers[node] for node in step.wanted if node in numbers))
             equations = step if isinstance(step, list) else [step]
             inputs = tuple(tuple(map(number, each.inputs)) for each in equations)
             outputs = tuple(tuple(map(number, each.outputs)) for each in equations)
@@ -88,7 +92,9 @@ class Code(NamedTuple):
 def coded(density: Density) -> tuple[Code, list[np.ndarray]]:
     """The code of a density, and the arguments with which it computes this one."""
     arguments = _Arguments()
-    steps = [arguments.taken_out(step) for step in plan(density.graph, density.evaluator.steps)]
+    terms = [*density.prior, *density.jacobian, *density.likelihood, *density.guards]
+    ends = {term.value for term in terms if isinstance(term.value, Node)}
+    steps = [arguments.taken_out(step) for step in rolled_plan(density.graph, density.evaluator.steps, ends)]
     parts = [_split(terms) for terms in (density.prior, density.jacobian, density.likelihood)]
     inputs = tuple(
         (node, density.recording.columns[site.name], site.unconstrained_shape)
@@ -113,10 +119,16 @@ class _Arguments:
         self.arrays: list[np.ndarray] = []
         self._known: dict[int, Argument] = {}
 
-    def taken_out(self, step: Equation | Pack) -> Equation | Pack:
-        """The step with arguments in place of arrays; constants that differ between lanes are one array."""
-        if not isinstance(step, list):
-            return Equation(step.primitive, step.params, [self._argument(x) for x in step.inputs], step.outputs)
+    def taken_out(self, step: Equation | Pack | Roll) -> Equation | Pack | Roll:
+        """The step with arguments in place of arrays; constants that differ between lanes or turns are one array."""
+        if isinstance(step, Roll):
+            places = [self._of_pack(list(equations)) for equations in zip(*step.turns, strict=True)]
+            return Roll([list(turn) for turn in zip(*places, strict=True)], step.wanted)
+        if isinstance(step, list):
+            return self._of_pack(step)
+        return Equation(step.primitive, step.params, [self._argument(x) for x in step.inputs], step.outputs)
+
+    def _of_pack(self, step: Pack) -> Pack:
         columns = [self._of_lanes(column) for column in zip(*(each.inputs for each in step), strict=True)]
         rows = zip(*columns, strict=True) if columns else [()] * len(step)
         return [Equation(each.primitive, each.params, row, each.outputs) for each, row in zip(step, rows, strict=True)]

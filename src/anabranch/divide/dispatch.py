@@ -63,6 +63,22 @@ def _compilation() -> Iterator[None]:
         _compiling.discard(threading.get_ident())
 
 
+def _operations(jaxpr: Any) -> int:
+    """How many operations XLA compiles: those inside a loop or a conditional, too, and once, however often it runs."""
+    inside = [body for equation in jaxpr.eqns if equation.primitive.name in _BODIES for body in _bodies(equation)]
+    return len(jaxpr.eqns) + sum(map(_operations, inside))
+
+
+_BODIES = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
+"""Primitives that run jaxprs in another way than once, and the parameters that hold them."""
+
+
+def _bodies(equation: Any) -> Iterator[Any]:
+    for name in _BODIES[equation.primitive.name]:
+        held = equation.params[name]
+        yield from (each.jaxpr for each in (held if isinstance(held, tuple) else (held,)))
+
+
 def _check_time_to_compile(equations: int) -> None:
     """Raise `CompilationTooLong` if XLA would exceed the time limit: a compilation that has begun cannot be ended."""
     checkpoint()
@@ -154,7 +170,7 @@ class Jitted:
             if key not in function.compiled:
                 with _compilation():
                     traced = function.jitted.trace(*map(np.asarray, arrays), *self._arguments)
-                    _check_time_to_compile(len(traced.jaxpr.eqns))
+                    _check_time_to_compile(_operations(traced.jaxpr.jaxpr))
                     function.compiled[key] = traced.lower().compile()
             return function.compiled[key]
 

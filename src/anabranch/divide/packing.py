@@ -8,7 +8,7 @@ of one pack are the outputs of another in the same order, as most are, no array 
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,10 @@ from anabranch.divide.graph import Equation, Graph, Node
 from anabranch.divide.numpy_backend.primitives import NOT_PACKED, joined_axis
 from anabranch.limits import checkpoint
 
-__all__ = ["Argument", "Lanes", "Pack", "form", "identity", "plan"]
+__all__ = ["MIN_LANES", "Argument", "Lanes", "Pack", "Runnable", "form", "identity", "packed", "plan"]
 
-_MIN_LANES = 3
+MIN_LANES = 3
+"""Equations of the same form that are packed; fewer are computed one by one."""
 
 
 class Argument(NamedTuple):
@@ -48,11 +49,15 @@ def plan(
         groups[(level, form(graph, step), None if kind is None else kind(step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
-        if len(group) >= _MIN_LANES and group[0].primitive.name not in NOT_PACKED:
-            out.append(group)
-        else:
-            out.extend(group)
+        out.extend(packed(group))
     return out
+
+
+def packed(group: Sequence[Equation]) -> Sequence[Equation | Pack]:
+    """Equations of the same form as one pack, if they are enough and may be; else one by one."""
+    if len(group) >= MIN_LANES and group[0].primitive.name not in NOT_PACKED:
+        return [list(group)]
+    return group
 
 
 def form(graph: Graph, step: Equation) -> Hashable:
@@ -70,6 +75,12 @@ def identity(value: Any) -> Hashable:
     except TypeError:
         return id(value)
     return value
+
+
+class Runnable(Protocol):
+    """What computes many nodes in another way: a loop."""
+
+    def run_in(self, lanes: "Lanes", /) -> None: ...
 
 
 class Lanes:
@@ -90,11 +101,13 @@ class Lanes:
             self.values[x] = array[lane]
         return self.values[x]
 
-    def run(self, steps: Sequence[Equation | Pack]) -> None:
+    def run(self, steps: Sequence[Equation | Pack | Runnable]) -> None:
         for step in steps:
             checkpoint()  # tracing thousands of them takes seconds
             if isinstance(step, list):
                 self._run_pack(step)
+            elif not isinstance(step, Equation):
+                step.run_in(self)
             elif not self._join(step):
                 outputs = step.primitive.bind(*[self[x] for x in step.inputs], **step.params)
                 self.values.update(zip(step.outputs, _listed(step, outputs), strict=True))
@@ -157,7 +170,7 @@ class Lanes:
     def _join(self, step: Equation) -> bool:
         """Stack or concatenate the lanes of one array by a reshape, as `jnp.stack` of many sites asks for."""
         along = joined_axis(step.primitive, step.params)
-        array = None if along is None or len(step.inputs) < _MIN_LANES else self._one_array(step.inputs)
+        array = None if along is None or len(step.inputs) < MIN_LANES else self._one_array(step.inputs)
         if along is None or array is None:
             return False
         axis, is_new = along
@@ -170,18 +183,23 @@ class Lanes:
     def _one_array(self, nodes: Sequence[Any]) -> Any | None:
         """The nodes as one array over lanes, if they are lanes of few arrays already: one by one they were as many
         operations as nodes."""
-        starts: dict[int, int] = {}
+        starts: dict[tuple[int, bool], int] = {}
         arrays: list[Any] = []
         lanes = np.zeros(len(nodes), int)
+        total = 0
         for i, x in enumerate(nodes):
-            if not isinstance(x, Node) or x not in self.packed:
+            if not isinstance(x, Node) or (x not in self.packed and x not in self.values):
                 return None
-            array, lane = self.packed[x]
-            if id(array) not in starts:
-                starts[id(array)] = sum(map(len, arrays))
-                arrays.append(array)
-            lanes[i] = starts[id(array)] + lane
-        if len(arrays) * _MIN_LANES > max(len(nodes), _MIN_LANES) or len({(a.shape[1:], a.dtype) for a in arrays}) > 1:
+            array, lane = self.packed[x] if x in self.packed else (self.values[x], 0)
+            is_whole = x not in self.packed  # a value by itself
+            if (id(array), is_whole) not in starts:
+                starts[id(array), is_whole] = total
+                arrays.append(jnp.asarray(array)[None] if is_whole else array)
+                total += len(arrays[-1])
+            lanes[i] = starts[id(array), is_whole] + lane
+            if len(arrays) * MIN_LANES > max(len(nodes), MIN_LANES):
+                return None
+        if len({(a.shape[1:], a.dtype) for a in arrays}) > 1:
             return None
         joined = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
         return joined if np.array_equal(lanes, np.arange(len(joined))) else joined[lanes]
