@@ -23,7 +23,7 @@ from anabranch.conquer.weights import extrapolated_log_mean, log_mean
 from anabranch.divide import dispatch
 from anabranch.divide.dispatch import Jitted
 from anabranch.limits import LimitReached, Limits, checkpoint, enforced
-from anabranch.workers import Workers, one_blas_thread
+from anabranch.workers import Workers
 from helpers import use_false_clock
 
 WATCHDOG = 240
@@ -463,22 +463,6 @@ def test_nothing_is_compiled_for_which_there_is_no_time():
 def test_errors_of_workers_are_those_of_the_run():
     with Workers(2, Limits()) as workers, pytest.raises(ZeroDivisionError):
         workers.map(lambda x: 1 / x, [1, 0])
-
-
-def test_blas_has_one_thread_meanwhile_and_as_many_as_before_afterwards():
-    from threadpoolctl import threadpool_info, threadpool_limits
-
-    def threads():
-        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
-
-    with threadpool_limits(limits=2, user_api="blas"):
-        before = threads()
-        with one_blas_thread():
-            with one_blas_thread():
-                assert set(threads()) == {1}
-            assert set(threads()) == {1}
-        assert threads() == before
-        assert set(before) == {2}
 
 
 # What its own diagnostics do not vouch for ----------------------------------------------------------------------------

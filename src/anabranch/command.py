@@ -1,12 +1,12 @@
 """The command `anabranch`."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from anabranch.cores import available_cores
 from anabranch.settings import whole
 
 __all__ = ["main"]
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
                            help="only these of default, paper, is, rmh, rmh_centred, pg, ipmcmc, bbvi")  # fmt: skip
     reproduce.add_argument("--runs", type=_positive, metavar="N", help="runs of each method (default: as in the paper)")
     reproduce.add_argument("--budget", type=_positive, metavar="N", help="evaluations of a run (default: 1000000)")
-    reproduce.add_argument("--workers", type=_positive, metavar="N", default=os.cpu_count() or 1,
+    reproduce.add_argument("--workers", type=_positive, metavar="N", default=available_cores(),
                            help="processes (default: the number of cores)")  # fmt: skip
     return parser
 

@@ -22,7 +22,7 @@ from anabranch.limits import Limits
 from anabranch.progress import Progress
 from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, infer_paths
 from anabranch.settings import check, flag, functions, instance, several, whole
-from anabranch.workers import Workers, one_blas_thread
+from anabranch.workers import Workers
 
 __all__ = ["DCC"]
 
@@ -141,7 +141,7 @@ class DCC:
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Find paths, solve them, and combine the answers, until a limit is reached."""
         state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
-        with one_blas_thread(), Workers(workers, limits) as pool:
+        with Workers(workers, limits) as pool:
             return infer_paths(state, pool, progress)
 
     def __repr__(self) -> str:

@@ -2,12 +2,12 @@
 
 import difflib
 import inspect
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from anabranch import settings
 from anabranch.combine import Posterior
+from anabranch.cores import available_cores, one_blas_thread
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
 from anabranch.limits import TOLERANCE, Limits, interruptible
@@ -48,7 +48,8 @@ def infer(
         seconds: exceeded by a second at most, and by a compilation that has begun; the estimates so far are returned.
         tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
         progress: whether to show what happens; by default only in a terminal.
-        workers: threads of `DCC`; by default as many as there are cores. Other engines have one.
+        workers: threads of `DCC`; by default as many as the process may use cores. Other engines have one, and so has
+            BLAS meanwhile.
         split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
         max_sites: paths with more sites are not followed.
         kwargs: keyword arguments of the program.
@@ -67,9 +68,9 @@ def infer(
     limits = Limits(budget, seconds, tolerance)
     engine = DCC() if engine is None else engine
     settings.functions("run", example="ab.DCC()")("engine", engine)
-    workers = settings.whole(1).or_none()("workers", workers) or os.cpu_count() or 1
+    workers = settings.whole(1).or_none()("workers", workers) or available_cores()
     seed, progress = settings.seed()("seed", seed), settings.flag().or_none()("progress", progress)
-    with interruptible(limits), make_progress(progress) as display:
+    with one_blas_thread(), interruptible(limits), make_progress(progress) as display:
         division = divide(program, args, kwargs, split, max_sites)
         return engine.run(division, limits, seed, workers, display)
 

@@ -1,8 +1,7 @@
 """Threads that work on several paths at the same time.
 
 The threads are daemons: one that hangs, in the program or in a compilation, keeps neither the run nor Python from
-ending. An interrupt reaches the main thread, which only waits, and then gives the others a moment to finish. BLAS has
-one thread meanwhile, since every core has a thread already.
+ending. An interrupt reaches the main thread, which only waits, and then gives the others a moment to finish.
 """
 
 import atexit
@@ -12,17 +11,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
-
-from threadpoolctl import threadpool_limits
 
 from anabranch.divide import is_compiling
 from anabranch.limits import LimitReached, Limits, enforced
 
-__all__ = ["Workers", "one_blas_thread"]
+__all__ = ["Workers"]
 
 _POLL = 0.1
 """Seconds between two checks of the limits; fewer end a run sooner after its time, and cost more."""
@@ -136,25 +132,3 @@ def _wait_for(jobs: Sequence[_Job], seconds: float) -> None:
     end = time.monotonic() + seconds
     for job in jobs:
         job.done.wait(max(end - time.monotonic(), 0.0))
-
-
-_blas_lock = threading.Lock()
-_blas_users = 0
-_blas_limits: Any = None
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Within this BLAS uses one thread; several runs may be within it at once, and the last one undoes it."""
-    global _blas_users, _blas_limits
-    with _blas_lock:
-        if _blas_users == 0:
-            _blas_limits = threadpool_limits(limits=1, user_api="blas")
-        _blas_users += 1
-    try:
-        yield
-    finally:
-        with _blas_lock:
-            _blas_users -= 1
-            if _blas_users == 0:
-                _blas_limits.restore_original_limits()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from anabranch import addresses, errors, settings
+from anabranch.cores import one_blas_thread
 from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.executions import Executions
@@ -74,7 +75,8 @@ def find_paths(
     """
     executions, seed = settings.whole(1)("executions", executions), settings.seed()("seed", seed)
     division = divide(program, args, kwargs, split, max_sites)
-    division.explore(executions, seed)
+    with one_blas_thread():
+        division.explore(executions, seed)
     division.check_some_end()
     return division
 
