@@ -1,6 +1,6 @@
 """Long programs: a statement or more in each turn of a Python loop, from 60 to 2,000 turns.
 
-    python benchmarks/long.py              prints two tables in Markdown; about a minute on an idle machine
+    python benchmarks/long.py              prints two tables in Markdown; about two minutes of processor time
     python benchmarks/long.py --turns 60 250
 
 Seconds of processor time, which other work on the machine changes less than the time of the clock. The growth is the
@@ -26,7 +26,7 @@ from anabranch.divide.packing import Forms, plan
 from anabranch.divide.recording import Program
 from anabranch.divide.replay import rerun
 
-EVALUATIONS = 1_000
+EVALUATIONS = 15 * 64  # whole blocks
 PARTS = ["record", "density", "plan", "compile", f"{EVALUATIONS:,} gradients", "operations"]
 
 
