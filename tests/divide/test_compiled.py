@@ -9,7 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch import programs
 from anabranch.divide.compiled import MAX_BLOCK, MIN_BLOCK, NUMBERS_PER_BLOCK, numbers_per_point
-from anabranch.divide.packing import plan
+from anabranch.divide.packing import Forms, plan
 from anabranch.divide.path import rebuild
 from anabranch.divide.recording import Program
 
@@ -103,7 +103,7 @@ def test_two_decision_sequences_are_one_density_without_nan():
 @pytest.mark.parametrize("K", [4, 12, 40])
 def test_means_drawn_one_by_one_are_packed(K):
     density = mixture_path(K)._backend.densities[0]
-    packed = plan(density.graph, density.evaluator.steps)
+    packed = plan(Forms(density.graph), density.evaluator.steps)
     assert len(packed) < 50 < 6 * K + 40 < len(density.evaluator.steps) + 40
     lanes = sum(len(step) if isinstance(step, list) else 1 for step in packed)
     assert lanes == len(density.evaluator.steps)

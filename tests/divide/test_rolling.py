@@ -12,7 +12,7 @@ from anabranch import errors
 from anabranch.divide import code as coding
 from anabranch.divide.code import coded
 from anabranch.divide.density import Density
-from anabranch.divide.packing import plan
+from anabranch.divide.packing import Forms, plan
 from anabranch.divide.rolling import Roll
 from anabranch.limits import Limits, enforced
 
@@ -87,7 +87,7 @@ def test_a_rolled_loop_has_the_density_and_gradient_of_its_turns(program, monkey
     by_numpy = density.at(points)
     np.testing.assert_allclose(evaluation.log_prior, by_numpy[0], rtol=1e-12)
     np.testing.assert_allclose(evaluation.log_likelihood, by_numpy[1], rtol=1e-12)
-    monkeypatch.setattr(coding, "rolled_plan", lambda graph, steps, ends: plan(graph, steps))
+    monkeypatch.setattr(coding, "rolled_plan", lambda graph, steps, ends: plan(Forms(graph), steps))
     unrolled, arguments = coded(density)
     assert len(unrolled.steps) > 2 * len(rolled.steps)
     value, slope = eager(unrolled, arguments, points[0])
@@ -141,7 +141,7 @@ def test_steps_without_a_period_stay_as_they_are():
 
     [recording] = recordings(irregular, 0.3)
     density = recording.once(Density)
-    planned = plan(density.graph, density.evaluator.steps)
+    planned = plan(Forms(density.graph), density.evaluator.steps)
     assert [type(step) for step in density.code[0].steps] == [type(step) for step in planned]
 
 

@@ -77,10 +77,10 @@ class Graph:
     def record(self, primitive: Any, params: Any, inputs: Sequence[Any], types: Sequence[Any]) -> Sequence[Node]:
         first = len(self.producers)
         if len(types) == 1:
-            node = Node(first)
-            self.producers.append(Equation(primitive, params, inputs, (node,)))
+            outputs = [Node(first)]
+            self.producers.append(Equation(primitive, params, inputs, outputs))
             self.types.append(types[0])
-            return (node,)
+            return outputs
         outputs = [Node(i) for i in range(first, first + len(types))]
         self.producers.extend([Equation(primitive, params, inputs, outputs)] * len(types))
         self.types.extend(types)

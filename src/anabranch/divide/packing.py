@@ -18,7 +18,7 @@ from anabranch.divide.graph import Equation, Graph, Node
 from anabranch.divide.numpy_backend.primitives import NOT_PACKED, joined_axis
 from anabranch.limits import checkpoint
 
-__all__ = ["MIN_LANES", "Argument", "Lanes", "Pack", "Runnable", "form", "identity", "packed", "plan"]
+__all__ = ["MIN_LANES", "Argument", "Forms", "Lanes", "Pack", "Runnable", "form", "identity", "packed", "plan"]
 
 MIN_LANES = 3
 """Equations of the same form that are packed; fewer are computed one by one."""
@@ -36,7 +36,7 @@ Pack = list[Equation]
 
 
 def plan(
-    graph: Graph, steps: Sequence[Equation], kind: Callable[[Equation], Hashable] | None = None
+    forms: "Forms", steps: Sequence[Equation], kind: Callable[[Equation], Hashable] | None = None
 ) -> list[Equation | Pack]:
     """The steps in an order in which equations of the same form and depth, and of the same kind, are together, and
     packed."""
@@ -46,7 +46,7 @@ def plan(
         level = 1 + max((depth.get(x, 0) for x in step.inputs if isinstance(x, Node)), default=0)
         for node in step.outputs:
             depth[node] = level
-        groups[(level, form(graph, step), None if kind is None else kind(step))].append(step)
+        groups[(level, forms(step), None if kind is None else kind(step))].append(step)
     out: list[Equation | Pack] = []
     for _, group in sorted(groups.items(), key=lambda item: item[0][0]):  # type: ignore[index]
         out.extend(packed(group))
@@ -62,10 +62,46 @@ def packed(group: Sequence[Equation]) -> Sequence[Equation | Pack]:
 
 def form(graph: Graph, step: Equation) -> Hashable:
     """The primitive, its parameters, and the types of its inputs."""
-    inputs = tuple(
-        graph.types[x] if isinstance(x, Node) else (np.shape(x), getattr(x, "dtype", type(x))) for x in step.inputs
-    )
-    return (step.primitive, tuple((name, identity(value)) for name, value in step.params.items()), inputs)
+    inputs = tuple(graph.types[x] if isinstance(x, Node) else (np.shape(x), _dtype(x)) for x in step.inputs)
+    return step.primitive, _items(step.params), inputs
+
+
+class Forms:
+    """A number for the form of each equation of a graph: the parameters and types that thousands of them share are
+    looked at once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._by_address: dict[int, tuple[Any, int]] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, step: Equation) -> int:
+        types = [
+            self._known(self._graph.types[x], _itself) if isinstance(x, Node) else (np.shape(x), _dtype(x))
+            for x in step.inputs
+        ]
+        return self._number((step.primitive, self._known(step.params, _items), tuple(types)))
+
+    def _known(self, value: Any, key: Callable[[Any], Hashable]) -> int:
+        found = self._by_address.get(id(value))
+        if found is None:  # the value is kept, and with it its address
+            found = self._by_address[id(value)] = value, self._number((key, key(value)))
+        return found[1]
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _itself(type_: Any) -> Hashable:
+    return type_
+
+
+def _items(params: Mapping[str, Any]) -> Hashable:
+    return tuple((name, identity(value)) for name, value in params.items())
+
+
+def _dtype(constant: Any) -> Any:
+    return getattr(constant, "dtype", type(constant))
 
 
 def identity(value: Any) -> Hashable:

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 
 from anabranch.divide.graph import Equation, Graph, Node
-from anabranch.divide.packing import MIN_LANES, Argument, Lanes, Pack, form, packed, plan
+from anabranch.divide.packing import MIN_LANES, Argument, Forms, Lanes, Pack, packed, plan
 
 __all__ = ["Roll", "rolled_plan"]
 
@@ -144,14 +144,15 @@ def _places(turns: Sequence[Sequence[Equation]]) -> dict[Node, tuple[int, int]]:
 
 def rolled_plan(graph: Graph, steps: Sequence[Equation], ends: Collection[Node]) -> list[Equation | Pack | Roll]:
     """The steps packed and, where that saves many operations, rolled; `ends` are the nodes that are asked for."""
-    planned = plan(graph, steps)
+    forms = Forms(graph)
+    planned = plan(forms, steps)
     if sum(not isinstance(step, list) for step in planned) < _MIN_SAVED:
         return list(planned)
-    early, late = _parted(graph, list(_with_places(graph, steps)))
-    first = plan(graph, early)
+    early, late = _parted(forms, list(_with_places(steps)))
+    first = plan(forms, early)
     later = [step for group in late for step in packed(group)]
     read = {x for step in [*first, *later] for x in _inputs(step) if isinstance(x, Node)} if late else set()
-    rolled = list(_rolled(graph, first, {*ends, *read}))
+    rolled = list(_rolled(forms, first, {*ends, *read}))
     out: list[Equation | Pack | Roll] = [*rolled, *later]
     return out if _operations(out) <= len(planned) - _MIN_SAVED else list(planned)
 
@@ -166,7 +167,7 @@ def _inputs(step: Equation | Pack) -> Iterator[Any]:
         yield from equation.inputs
 
 
-def _with_places(graph: Graph, steps: Sequence[Equation]) -> Iterator[Equation]:
+def _with_places(steps: Sequence[Equation]) -> Iterator[Equation]:
     """The steps, of which slices of one array at many places have the place as an argument."""
 
     def sizes(step: Equation) -> Hashable:
@@ -189,13 +190,13 @@ def _reads_node(step: Equation) -> bool:
     return isinstance(step.inputs[0], Node)
 
 
-def _parted(graph: Graph, steps: Sequence[Equation]) -> tuple[list[Equation], list[Pack]]:
+def _parted(forms: Forms, steps: Sequence[Equation]) -> tuple[list[Equation], list[Pack]]:
     """The steps of the recurrence and all before it; and the others, by their distance to the end, in groups."""
     height: dict[Node, int] = defaultdict(int)
     levels: dict[int, Hashable] = {}
     for step in reversed(steps):
         level = 1 + max(height[node] for node in step.outputs)
-        levels[id(step)] = level, form(graph, step)
+        levels[id(step)] = level, forms(step)
         for x in step.inputs:
             if isinstance(x, Node):
                 height[x] = max(height[x], level)
@@ -214,28 +215,25 @@ def _parted(graph: Graph, steps: Sequence[Equation]) -> tuple[list[Equation], li
 
 
 def _rolled(
-    graph: Graph, steps: Sequence[Equation | Pack], wanted: Collection[Node]
+    forms: Forms, steps: Sequence[Equation | Pack], wanted: Collection[Node]
 ) -> Iterator[Equation | Pack | Roll]:
     """The steps with their loops rolled, the longest first."""
-    found = _loop(graph, steps)
+    found = _loop(forms, steps)
     if found is None:
         yield from steps
         return
     start, turns = found
     stop = start + len(turns) * len(turns[0])
     after = {x for step in steps[stop:] for x in _inputs(step) if isinstance(x, Node)}
-    yield from _rolled(graph, steps[:start], wanted)
+    yield from _rolled(forms, steps[:start], wanted)
     yield Roll(turns, {*wanted, *after})
-    yield from _rolled(graph, steps[stop:], wanted)
+    yield from _rolled(forms, steps[stop:], wanted)
 
 
-def _loop(graph: Graph, steps: Sequence[Equation | Pack]) -> tuple[int, list[list[Equation]]] | None:
+def _loop(forms: Forms, steps: Sequence[Equation | Pack]) -> tuple[int, list[list[Equation]]] | None:
     """Where the loop begins that saves most operations, and its turns; None if none saves enough."""
-    numbers: dict[Hashable, int] = {}
-    unique = iter(range(-1, -len(steps) - 2, -1))  # a pack is never a part of a loop
-    keys = np.array(
-        [next(unique) if isinstance(s, list) else numbers.setdefault(form(graph, s), len(numbers)) for s in steps], int
-    )
+    # A pack is never a part of a loop: it has a number of its own.
+    keys = np.array([-1 - i if isinstance(step, list) else forms(step) for i, step in enumerate(steps)], int)
     best = None
     for period in range(1, min(_MAX_PERIOD, len(keys) // _MIN_TURNS) + 1):
         start, length = _longest(keys[:-period] == keys[period:])

@@ -17,7 +17,7 @@ import numpy as np
 from anabranch.divide.factors import Factors
 from anabranch.divide.graph import Equation, Graph, Node
 from anabranch.divide.packed_evaluation import evaluate_packed
-from anabranch.divide.packing import Lanes, form, plan
+from anabranch.divide.packing import Forms, Lanes, form, plan
 from anabranch.divide.uniform import with_numbers
 
 __all__ = ["SummandEvaluator"]
@@ -78,7 +78,7 @@ class SummandEvaluator:
         n, key = len(points), tuple(chosen)
         env = {node: points[:, columns].reshape(n, *shape) for node, columns, shape in self.factors.inputs}
         if key not in self._plans:
-            self._plans[key] = plan(self.graph, self._needed(chosen))
+            self._plans[key] = plan(Forms(self.graph), self._needed(chosen))
         with np.errstate(all="ignore"):
             values = evaluate_packed(self._plans[key], env, n)
         return [(numbers, _rows(values.together([self.nodes[i] for i in numbers]), n))
@@ -112,7 +112,7 @@ class SummandEvaluator:
             """The colours with which each input varies: beside others it would be computed more often than needed."""
             return tuple(of_nodes[x] if isinstance(x, Node) else None for x in step.inputs)
 
-        lanes.run(plan(self.graph, self._needed(chosen), kind))
+        lanes.run(plan(Forms(self.graph), self._needed(chosen), kind))
         return [(numbers, lanes.together([self.nodes[i] for i in numbers]).reshape(len(numbers), -1))
                 for numbers in self._together(chosen, lanes.packed)]  # fmt: skip
 

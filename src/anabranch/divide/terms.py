@@ -23,7 +23,7 @@ from anabranch.divide.forms import Deferred, Together, at
 from anabranch.divide.graph import Graph, Node, Step, evaluate
 from anabranch.divide.internals import as_input
 from anabranch.divide.observation import Observation
-from anabranch.divide.packing import Lanes, plan
+from anabranch.divide.packing import Forms, Lanes, plan
 from anabranch.divide.recording import Recording, Site
 from anabranch.limits import checkpoint
 
@@ -211,7 +211,7 @@ class Evaluator:
 
     def by_jax(self, lanes: Lanes) -> ByJax:
         """For one execution, to be compiled."""
-        lanes.run(plan(self.graph, self.steps))
+        lanes.run(plan(Forms(self.graph), self.steps))
         return ByJax(lanes)
 
 
