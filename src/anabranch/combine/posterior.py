@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
+from anabranch.combine import decisions, diagnose, expectation, observed, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
@@ -126,6 +126,19 @@ class Posterior:
         """
         self._check_draws()
         return probability.probability(self.solutions, self.evidence.weights, name, self._conditionals)
+
+    @property
+    def decisions(self) -> pd.DataFrame:
+        """The probability of each value of each decision, with its error, in the order of the program.
+
+        Decisions are the sites that are fixed in the paths, and deterministics that are functions of them. The value
+        None stands for executions without the site. No draws are needed, whatever the number of paths.
+        """
+        import pandas as pd
+
+        rows = decisions.probabilities_of_decisions(self.solutions, self.evidence)
+        frame = pd.DataFrame(rows, columns=list(decisions.ValueProbability._fields))
+        return frame.astype({"value": object})
 
     def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
         """The posterior mean of a function of a draw, and its Monte Carlo error.

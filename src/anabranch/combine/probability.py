@@ -12,7 +12,7 @@ from anabranch.combine.conditional import conditional_probabilities
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["listed_names", "names_of", "probability"]
+__all__ = ["key_of", "listed_names", "names_of", "probability"]
 
 MAX_NAMES = 20
 """Names that a message lists."""
@@ -92,7 +92,7 @@ def _shares(
     if site is not None and len(place.element) not in (0, len(site.shape)):
         raise IndexError(f"{name}: the site has the shape {site.shape}")
     if site is not None and site.value is not None:
-        yield _key(site.value[place.element]), 1.0
+        yield key_of(site.value[place.element]), 1.0
         return
     if site is not None and site.columns is not None and len(place.element) == len(site.shape):
         columns = np.arange(site.columns.start, site.columns.stop).reshape(site.shape)
@@ -109,7 +109,7 @@ def _shares(
             continue
         values = np.asarray(both[place.name])
         if not named.varies[0].get(place.name, True):
-            yield _key(values[place.element]), share.sum()
+            yield key_of(values[place.element]), share.sum()
             continue
         values = values[(slice(None), *place.element)]
         distinct, group = np.unique(values, axis=0, return_inverse=True)
@@ -117,13 +117,13 @@ def _shares(
         if not (whole or path.dim == 0 or len(distinct) == 1 < len(values)):
             raise _not_discrete(name, path)
         for value, total in zip(distinct, np.bincount(group.reshape(-1), share), strict=True):
-            yield _key(value), total
+            yield key_of(value), total
 
 
-def _key(value: np.ndarray) -> Any:
+def key_of(value: np.ndarray) -> Any:
     """A value as Python numbers: an int where it is whole, a tuple for a vector."""
     if value.ndim:
-        return tuple(_key(part) for part in value)
+        return tuple(key_of(part) for part in value)
     number = value.item()
     return int(number) if isinstance(number, float) and number.is_integer() else number
 

@@ -142,6 +142,16 @@ class Path:
             return (tuple(f"{name} = {value.item() if value.ndim == 0 else value}" for name, value in fixed),)
         return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
 
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone."""
+        first, *others = (recording.constants for recording in self.recordings)
+        return {
+            name: value
+            for name, value in first.items()
+            if all(name in other and np.array_equal(value, other[name]) for other in others)
+        }
+
     @cached_property
     def description(self) -> str:
         """`K = 5`, `position > 0 (walk.py:12)`: what all decision sequences of the path have in common."""
