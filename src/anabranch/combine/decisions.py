@@ -20,7 +20,7 @@ import numpy as np
 from anabranch.allocate.path_table import total_evidence
 from anabranch.combine.blocks import blocks_of, standard_error
 from anabranch.combine.evidence import Evidence
-from anabranch.combine.probability import key_of, names_of
+from anabranch.combine.probability import key_of
 from anabranch.combine.solution import Solution
 
 __all__ = ["ValueProbability", "probabilities_of_decisions", "with_alternatives"]
@@ -56,9 +56,9 @@ def _by_value(solutions: Sequence[Solution], weights: np.ndarray) -> dict[str, d
     for k in with_mass:
         path = solutions[k].path
         constants = path.constants
-        varying.update(set(names_of(path)) - constants.keys())
+        varying.update(set(path.names) - constants.keys())
         for name, value in constants.items():
-            found.setdefault(name, {}).setdefault(key_of(value), []).append(k)
+            found.setdefault(name, {}).setdefault(key_of(np.asarray(value)), []).append(k)
     for members in found.values():
         having = {k for numbers in members.values() for k in numbers}
         if len(having) < len(with_mass):

@@ -12,7 +12,7 @@ from anabranch.combine.conditional import conditional_probabilities
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["key_of", "listed_names", "names_of", "probability"]
+__all__ = ["key_of", "listed_names", "probability"]
 
 MAX_NAMES = 20
 """Names that a message lists."""
@@ -55,7 +55,7 @@ class _Place(NamedTuple):
 
 def _place(path: Path, name: str) -> _Place | None:
     """What a name means on a path: a site, a deterministic, or an element of one, such as z[3]."""
-    names = names_of(path)
+    names = path.names
     if name in names:
         return _Place(name, ())
     element = re.fullmatch(r"(.+)\[(\d+(?:,\s*\d+)*)\]", name)
@@ -64,18 +64,13 @@ def _place(path: Path, name: str) -> _Place | None:
     return _Place(element[1], tuple(map(int, element[2].split(","))))
 
 
-def names_of(path: Path) -> list[str]:
-    """The sites and deterministics that executions of a path may have."""
-    return list(dict.fromkeys([*path.addresses, *(name for r in path.recordings for name in r.deterministics)]))
-
-
 def listed_names(solutions: Sequence[Solution]) -> str:
     """The sites and deterministics of all paths, for a message."""
     return ", ".join(_all_names(solutions)[:MAX_NAMES])
 
 
 def _all_names(solutions: Sequence[Solution]) -> list[str]:
-    return sorted({name for solution in solutions for name in names_of(solution.path)})
+    return sorted({name for solution in solutions for name in solution.path.names})
 
 
 def _shares(

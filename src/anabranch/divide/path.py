@@ -143,11 +143,19 @@ class Path:
         return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
 
     @property
-    def constants(self) -> dict[str, np.ndarray]:
-        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone."""
+    def names(self) -> list[str]:
+        """The sites and deterministics that executions of the path may have."""
+        return list(dict.fromkeys([*self.addresses, *(name for r in self.recordings for name in r.deterministics)]))
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone.
+
+        Each is a number, or a list of numbers.
+        """
         first, *others = (recording.constants for recording in self.recordings)
         return {
-            name: value
+            name: value.tolist()
             for name, value in first.items()
             if all(name in other and np.array_equal(value, other[name]) for other in others)
         }

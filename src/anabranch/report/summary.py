@@ -44,7 +44,7 @@ MAX_VALUE = 24
 """Characters of a value."""
 
 HEADER = ["path", "weight", "log evidence", "ess", "Pareto k", "dim", "evaluations"]
-DROPPED = ["log evidence", "ess", "dim", "Pareto k", "evaluations"]
+DROPPED = ["ess", "dim", "Pareto k", "evaluations"]
 """Columns for which a narrow terminal has no room, the last one first."""
 
 

@@ -14,8 +14,8 @@ __all__ = [
 
 MIN_WIDTH = 60
 """Columns of a terminal, below which a table is no narrower."""
-MIN_LABEL, MAX_LINES = 24, 3
-"""Characters of a first column that is wrapped, at least, and lines into which it is."""
+ROOM, MIN_LABEL, MAX_LINES = 40, 24, 3
+"""Characters for the first column for which others make room; and that it has at least, and lines, if it is wrapped."""
 READABLE = 1e-3
 """The least share that is written without a power of ten."""
 
@@ -40,7 +40,7 @@ def fitted_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
     """
     kept, dropped = list(range(len(header))), list(drop)
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    while dropped and width - sum(widths[k] + 2 for k in kept[1:]) < min(widths[0], MIN_LABEL):
+    while dropped and width - sum(widths[k] + 2 for k in kept[1:]) < min(widths[0], ROOM):
         kept.remove(header.index(dropped.pop()))
     room = max(width - sum(widths[k] + 2 for k in kept[1:]), MIN_LABEL)
     lines: list[list[str]] = []
