@@ -21,8 +21,8 @@ from anabranch.settings import function, whole
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
+    from anabranch.report.plots import Plots
     from anabranch.report.summary import Summary
 
 __all__ = ["Posterior"]
@@ -205,15 +205,15 @@ class Posterior:
 
         return to_arviz(self.program.name, self.solution(path), n, seed)
 
-    def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
-        """A figure of the heaviest paths (weight, evidence, evaluations), also written to `file`.
+    @property
+    def plot(self) -> Plots:
+        """Pictures: `plot(file="run.png")` is an overview, `plot.tree()`, `plot.marginal("mu")` and so on one each.
 
-        Below are marginals of one path: the heaviest, or the one with this description.
+        The others: `weights`, `history`, `resources`, `predictive`, `pairs`, `decisions`.
         """
-        from anabranch.report.plot import plot
+        from anabranch.report.plots import Plots
 
-        evaluations = self.run.evaluations
-        return plot(self.program.name, self.solutions, self.evidence, evaluations, self.solution(path), file)
+        return Plots(self.program.name, self.solutions, self.evidence, self.run, self.solution)
 
     def describe(self, path: str | None = None) -> str:
         """How the discrete variables of one path were summed out, as text: which, in which order, and at what cost.

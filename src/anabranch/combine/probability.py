@@ -12,7 +12,7 @@ from anabranch.combine.conditional import conditional_probabilities
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["key_of", "listed_names", "probability"]
+__all__ = ["key_of", "listed_names", "probability", "split_name"]
 
 MAX_NAMES = 20
 """Names that a message lists."""
@@ -29,7 +29,7 @@ def probability(
 
     The conditional probabilities that it takes are added to those given.
     """
-    if not any(_place(solution.path, name) for solution in solutions):
+    if not any(split_name(solution.path, name) for solution in solutions):
         near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
         hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
         raise errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
@@ -46,22 +46,22 @@ def probability(
     return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A site or deterministic, and the position of one of its elements; empty for all of it."""
 
     name: str
     element: tuple[Any, ...]
 
 
-def _place(path: Path, name: str) -> _Place | None:
+def split_name(path: Path, name: str) -> Place | None:
     """What a name means on a path: a site, a deterministic, or an element of one, such as z[3]."""
     names = path.names
     if name in names:
-        return _Place(name, ())
+        return Place(name, ())
     element = re.fullmatch(r"(.+)\[(\d+(?:,\s*\d+)*)\]", name)
     if element is None or element[1] not in names:
         return None
-    return _Place(element[1], tuple(map(int, element[2].split(","))))
+    return Place(element[1], tuple(map(int, element[2].split(","))))
 
 
 def listed_names(solutions: Sequence[Solution]) -> str:
@@ -77,7 +77,7 @@ def _shares(
     solution: Solution, name: str, conditional: Callable[[int], Mapping[int, float]]
 ) -> Iterator[tuple[Any, float]]:
     """The values of the name on a path, each with its share of the path's weight."""
-    path, place = solution.path, _place(solution.path, name)
+    path, place = solution.path, split_name(solution.path, name)
     if place is None:
         yield None, 1.0
         return

@@ -29,7 +29,7 @@ from anabranch.report.table import (
     wrapped,
 )
 
-__all__ = ["MAX_PATHS", "Summary", "evidence_in_words", "is_wide", "shown_decisions", "summary"]
+__all__ = ["MAX_PATHS", "Summary", "decision_in_words", "evidence_in_words", "is_wide", "shown_decisions", "summary"]
 
 MAX_PATHS, MAX_PATHS_OF_MANY = 10, 5
 """Paths that are shown, in the summary and in the plot; and in the summary of a program with many paths."""
@@ -101,7 +101,7 @@ def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: R
     more = [f"and {len(warnings) - MAX_WARNINGS} more, in posterior.warnings"] * (len(warnings) > MAX_WARNINGS)
     return Summary(
         f"Posterior of {name}: {evidence_in_words(solutions, evidence)}",
-        [(_decision(row), share_with_error(row.probability, row.probability_sd)) for row in decisions],
+        [(decision_in_words(row), share_with_error(row.probability, row.probability_sd)) for row in decisions],
         [f"and {left_out:,} more decisions, in posterior.decisions"] * bool(left_out),
         [_row(label, solution, evidence, k) for k, (label, solution) in enumerate(zip(labels, shown, strict=True))],
         [*_other_paths(solutions, evidence, len(shown)), *([f"In all of the paths shown: {common}"] * bool(common))],
@@ -145,7 +145,8 @@ def _entropy(rows: Sequence[ValueProbability]) -> float:
     return -sum(row.probability * math.log(row.probability) for row in rows if row.probability > 0)
 
 
-def _decision(row: ValueProbability) -> str:
+def decision_in_words(row: ValueProbability) -> str:
+    """`K = 5`, or that it is absent."""
     return f"{row.name} absent" if row.value is None else f"{row.name} = {_value(row.value)}"
 
 
