@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Sequence
 
 __all__ = [
-    "fitted_table", "html_table", "in_columns", "number", "percent", "share_with_error", "shortened", "terminal_width",
-    "text_table", "with_error", "without_repeats", "wrapped",
+    "between_decisions", "fitted_table", "html_table", "in_columns", "number", "percent", "power_of_ten",
+    "share_with_error", "shortened", "terminal_width", "text_table", "with_error", "without_repeats", "wrapped",
 ]  # fmt: skip
 
 MIN_WIDTH = 60
@@ -46,10 +46,21 @@ def fitted_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
     lines: list[list[str]] = []
     for row in rows:
         label = shortened(row[0], MAX_LINES * (room - 2)) if len(row[0]) > room else row[0]
-        first, *others = textwrap.wrap(label, room, subsequent_indent="  ", break_on_hyphens=False) or [""]
+        first, *others = between_decisions(label, room, "  ") or [""]
         lines.append([first, *(row[k] for k in kept[1:])])
         lines += [[other, *[""] * (len(kept) - 1)] for other in others]
     return text_table([header[k] for k in kept], lines)
+
+
+def between_decisions(label: str, width: int, indent: str = "") -> list[str]:
+    """The label in lines that end after a decision, as far as decisions are shorter than a line.
+
+    >>> between_decisions("a = 0, b = 1, c = 0", 9)
+    ['a = 0,', 'b = 1,', 'c = 0']
+    """
+    joined = re.sub("(?<!,) ", "\u00a0", label)
+    lines = textwrap.wrap(joined, width, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def in_columns(rows: Sequence[tuple[str, str]], width: int) -> str:
@@ -118,15 +129,28 @@ def share_with_error(value: float, error: float) -> str:
     """A probability and its error, of which a person can read the digits.
 
     >>> share_with_error(0.5, 0.01), share_with_error(1.23e-5, 2e-7), share_with_error(0.25, 1e-9)
-    ('0.500 ± 0.010', '(1.23 ± 0.02)e-5', '0.25 ± 1e-09')
+    ('0.500 ± 0.010', '(1.23 ± 0.02)e-5', '0.25 ± 1e-9')
+    >>> share_with_error(3e-25, 2e-12)
+    '3e-25 ± 2e-12'
     """
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0 or value <= 0:
         return f"{number(value)} ± {number(error, 2)}"
+    if value < READABLE and error > 10 * value:
+        return f"{power_of_ten(value)} ± {power_of_ten(error)}"
     if value < READABLE:
         power = math.floor(math.log10(value))
         digits = min(max(1 - math.floor(math.log10(error) - power), 0), 2)
         return f"({value / 10.0**power:.{digits}f} ± {error / 10.0**power:.{digits}f})e{power}"
-    return f"{value:.6g} ± {error:.0e}" if error < 1e-6 else with_error(value, error)
+    return f"{value:.6g} ± {power_of_ten(error)}" if error < 1e-6 else with_error(value, error)
+
+
+def power_of_ten(value: float) -> str:
+    """A small number to one digit.
+
+    >>> power_of_ten(8.4e-5), power_of_ten(3.1e-25)
+    ('8e-5', '3e-25')
+    """
+    return re.sub(r"e([+-])0", r"e\1", f"{value:.0e}")
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -30,11 +30,12 @@ def draw_history(axes: Axes, history: History, evidence: Evidence) -> Axes:
         axes.axhspan(last - sd, last + sd, color=SKY, alpha=0.4, linewidth=0, label=f"± {sd:.2g}, one standard error")
     axes.axhline(last, color=BLACK, linewidth=0.8, label=f"at the end: {last:.3f}")
     axes.step(evaluations, logs, where="post", color=BLUE, label="after each visit")
-    later = logs[evaluations >= (1 - SHOWN) * evaluations[-1]]
-    near = np.abs(np.append(later, last) - last).max() + 3 * (sd if sd is not None and np.isfinite(sd) else 0.0)
-    reach = 1.2 * max(near, 1e-3)
-    axes.set_ylim(last - reach, last + reach)
-    if (np.abs(logs - last) > reach).any():
+    wide = 3 * sd if sd is not None and np.isfinite(sd) else 1e-3
+    later = np.append(logs[evaluations >= (1 - SHOWN) * evaluations[-1]], [last - wide, last + wide])
+    low, high = later.min(), later.max()
+    margin = 0.08 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    if ((logs < low) | (logs > high)).any():
         axes.set_title("the first visits are outside", fontsize="small", loc="left")
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")

@@ -37,7 +37,7 @@ def draw_marginal(axes: Axes, name: str, solutions: Sequence[Solution], picked: 
     named, others = found[: len(OF_PATHS)], found[len(OF_PATHS) :]
     columns, colours = [each.values for each in named], list(OF_PATHS[: len(named)])
     labels = (
-        short_labels([each.solution for each in named], lines=1)
+        short_labels([each.solution for each in named], lines=1, line=46)
         if len(found) > 1
         else [named[0].solution.path.description]
     )
@@ -71,6 +71,7 @@ def _draw_bars(
         shares = np.array([(values == place).sum() for place in places]) / n
         axes.bar(places, shares, bottom=height, width=0.7, color=colour, label=label)
         height += shares
+    axes.set_ylim(0, 1.1 * height.max())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("posterior probability")
 

@@ -55,14 +55,17 @@ def draw_pairs(axes: Axes, solution: Solution, names: Sequence[str] | None, seed
                 panel.plot(columns[across], columns[down], ".", color=BLUE, markersize=2, alpha=0.4)
                 panel.set_ylim(ranges[down])
             panel.set_xlim(ranges[across])
-            _label(panel, across if i == len(shown) - 1 else "", down if j == 0 and i else "", keep_y=j == 0 and i > 0)
+            length = 60 // len(shown)
+            below, left = across if i == len(shown) - 1 else "", down if j == 0 and i else ""
+            _label(panel, shortened(below, length), shortened(left, length))
     axes.set_axis_off()
     axes.set_title(shortened(without_repeats(solution.path.description), 70), fontsize="small", loc="left")
     return axes
 
 
-def _label(panel: Axes, below: str, left: str, keep_y: bool) -> None:
+def _label(panel: Axes, below: str, left: str) -> None:
+    """Names and numbers on the outer panels alone."""
     panel.locator_params(nbins=3)
-    panel.tick_params(labelsize="x-small", labelbottom=bool(below), labelleft=keep_y)
-    panel.set_xlabel(shortened(below, 16), fontsize="small")
-    panel.set_ylabel(shortened(left, 16), fontsize="small")
+    panel.tick_params(labelsize="x-small", labelbottom=bool(below), labelleft=bool(left))
+    panel.set_xlabel(below, fontsize="x-small")
+    panel.set_ylabel(left, fontsize="x-small")

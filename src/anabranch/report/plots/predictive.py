@@ -58,7 +58,7 @@ def draw_predictive(axes: Axes, name: str, data: np.ndarray, replicates: Any, x:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("number of the datum" if x is None else "x")
     axes.set_ylabel(name)
-    axes.legend(fontsize="x-small", loc="best")
+    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, frameon=False)
     return axes
 
 

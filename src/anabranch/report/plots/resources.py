@@ -25,7 +25,7 @@ def draw_resources(axes: Axes, solutions: Sequence[Solution], weights: np.ndarra
     shares = np.maximum(weights[visited], LEAST)
     named = min(len(OF_PATHS), len(visited))
     axes.scatter(shares[named:], np.maximum(spent[named:], 0.8), s=14, color=GREY, alpha=0.6, linewidth=0)
-    for k, label in enumerate(short_labels([solutions[k] for k in visited[:named]], lines=1)):
+    for k, label in enumerate(short_labels([solutions[k] for k in visited[:named]], lines=1, line=46)):
         axes.scatter(
             shares[k], max(spent[k], 0.8), s=45, color=OF_PATHS[k], edgecolor="black", linewidth=0.5, label=label
         )

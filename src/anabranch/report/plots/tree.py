@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from anabranch.combine.solution import Solution
 from anabranch.divide import Line, leaf_of, lines_of
 from anabranch.report.palette import BLUE, GREY, SKY
-from anabranch.report.table import number, shortened
+from anabranch.report.table import number, power_of_ten, shortened
 
 __all__ = ["draw_tree"]
 
@@ -19,6 +19,8 @@ BARS = 0.58
 """Where the bars begin, as a share of the width; before them is the text."""
 INDENT, CHARACTERS = 0.025, 46
 """Of a level of the tree, as a share of the width; and the characters of a line without indent."""
+MIN_MASS, MIN_ROWS = 1e-4, 8
+"""Mass of a line that is shown, and rows for which there is room at least."""
 
 
 def draw_tree(axes: Axes, solutions: Sequence[Solution], weights: np.ndarray, limit: int) -> Axes:
@@ -32,10 +34,10 @@ def draw_tree(axes: Axes, solutions: Sequence[Solution], weights: np.ndarray, li
         start = INDENT * depth
         axes.text(start, row, shortened(text, max(CHARACTERS - 2 * depth, 12)), va="center", fontsize=size)
         axes.barh(row, mass * (0.88 - BARS), left=BARS, height=0.6, color=BLUE if is_end else SKY)
-        axes.text(0.9, row, number(mass, 3) if mass >= 1e-4 else f"{mass:.0e}", va="center", fontsize=size)
+        axes.text(0.9, row, number(mass, 3) if mass >= 1e-3 else power_of_ten(mass), va="center", fontsize=size)
         _connect(axes, rows, row, depth)
     axes.set_xlim(0, 1)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(max(len(rows), MIN_ROWS) - 0.4, -0.6)
     axes.set_yticks([])
     axes.set_xticks([BARS, (BARS + 0.88) / 2, 0.88], ["0", "0.5", "1"], fontsize="small")
     axes.set_xlabel("posterior probability", x=(BARS + 0.88) / 2)
@@ -45,11 +47,11 @@ def draw_tree(axes: Axes, solutions: Sequence[Solution], weights: np.ndarray, li
 
 def _rows(line: Line, depth: int) -> Iterator[tuple[int, str, float, bool]]:
     """Depth, text, mass, and whether nothing is below."""
-    for below in line.below:
-        if below.shown:
-            yield depth, below.text, below.probability, not below.below
-            yield from _rows(below, depth + 1)
-    left_out = [below for below in line.below if not below.shown]
+    shown = [below for below in line.below if below.shown and below.probability >= MIN_MASS]
+    for below in shown:
+        yield depth, below.text, below.probability, not below.below
+        yield from _rows(below, depth + 1)
+    left_out = [below for below in line.below if below not in shown]
     if left_out:
         ends, mass = sum(below.ends for below in left_out), sum(below.probability for below in left_out)
         yield depth, f"{ends:,} more", mass, True

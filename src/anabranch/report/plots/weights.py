@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,12 +12,12 @@ from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Solution
 from anabranch.report.labels import labels_of
 from anabranch.report.palette import BLUE
-from anabranch.report.table import share_with_error, shortened
+from anabranch.report.table import between_decisions, share_with_error, shortened
 
 __all__ = ["draw_weights", "short_labels"]
 
-MAX_LINE, MAX_DECISION = 38, 30
-"""Characters in a line of a path's label, and in one decision of it."""
+MAX_DECISION = 30
+"""Characters of a decision in a label."""
 
 
 def draw_weights(axes: Axes, shown: Sequence[Solution], evidence: Evidence) -> Axes:
@@ -40,12 +39,16 @@ def draw_weights(axes: Axes, shown: Sequence[Solution], evidence: Evidence) -> A
     return axes
 
 
-def short_labels(shown: Sequence[Solution], lines: int = 2) -> list[str]:
-    """The decisions in which the paths differ, each path in at most so many lines."""
-    return [_short(label, lines) for label in labels_of([solution.path for solution in shown])[0]] if shown else []
+def short_labels(shown: Sequence[Solution], lines: int = 2, line: int = 38) -> list[str]:
+    """The decisions in which the paths differ, each path in at most so many lines of so many characters."""
+    return (
+        [_short(label, lines, line) for label in labels_of([solution.path for solution in shown])[0]] if shown else []
+    )
 
 
-def _short(label: str, lines: int) -> str:
+def _short(label: str, lines: int, line: int) -> str:
     decisions = re.sub(r" \[\d+ decision sequences\]$", "", label).split(", ")
-    text = shortened(", ".join(shortened(each, MAX_DECISION) for each in decisions), lines * MAX_LINE - 3 * lines)
-    return "\n".join(textwrap.wrap(text, MAX_LINE, break_on_hyphens=False)[:lines])
+    text = ", ".join(shortened(each, MAX_DECISION) for each in decisions)
+    if len(between_decisions(text, line)) > lines:
+        text = shortened(text, lines * line - 5 * (lines - 1))
+    return "\n".join(between_decisions(text, line)[:lines]) if lines > 1 else text
