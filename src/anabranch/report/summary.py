@@ -29,7 +29,16 @@ from anabranch.report.table import (
     wrapped,
 )
 
-__all__ = ["MAX_PATHS", "Summary", "decision_in_words", "evidence_in_words", "is_wide", "shown_decisions", "summary"]
+__all__ = [
+    "MAX_PATHS",
+    "MIN_WEIGHT",
+    "Summary",
+    "decision_in_words",
+    "evidence_in_words",
+    "is_wide",
+    "shown_decisions",
+    "summary",
+]
 
 MAX_PATHS, MAX_PATHS_OF_MANY = 10, 5
 """Paths that are shown, in the summary and in the plot; and in the summary of a program with many paths."""
@@ -93,7 +102,7 @@ def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: R
     """The summary of the posterior of the program with this name; solutions and evidence in the same order."""
     cost = f"{run.evaluations:,} evaluations of densities, {run.executions:,} executions, {run.seconds:.1f} s"
     found = "" if run.prior_mass_found is None else f"; {percent(run.prior_mass_found)} of the prior mass found"
-    wide = is_wide(evidence)
+    wide = _is_wide(evidence)
     decisions, left_out = shown_decisions(solutions, evidence) if wide else ([], 0)
     with_mass = max(int((evidence.weights >= MIN_WEIGHT).sum()), 1)
     shown = solutions[: min(with_mass, MAX_PATHS_OF_MANY if decisions else MAX_PATHS)]
@@ -118,7 +127,7 @@ def evidence_in_words(solutions: Sequence[Solution], evidence: Evidence) -> str:
     return f"log evidence {with_error(evidence.log_evidence, evidence.log_evidence_sd)}"
 
 
-def is_wide(evidence: Evidence) -> bool:
+def _is_wide(evidence: Evidence) -> bool:
     """Whether there are so many paths that a list of the heaviest ones says little."""
     return len(evidence.weights) > MANY_PATHS or int((evidence.weights >= MIN_WEIGHT).sum()) > MANY_WITH_MASS
 

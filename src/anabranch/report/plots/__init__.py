@@ -25,7 +25,7 @@ from anabranch.report.plots.predictive import chosen_name, draw_predictive, obse
 from anabranch.report.plots.resources import draw_resources
 from anabranch.report.plots.tree import draw_tree
 from anabranch.report.plots.weights import draw_weights
-from anabranch.report.summary import MAX_PATHS, shown_decisions
+from anabranch.report.summary import MAX_PATHS, MIN_WEIGHT, shown_decisions
 from anabranch.settings import whole
 
 __all__ = ["Plots"]
@@ -71,9 +71,10 @@ class Plots:
         return draw_tree(axes_or_new(ax), self.solutions, self.evidence.weights, whole(1)("limit", limit))
 
     def weights(self, ax: Axes | None = None, *, limit: int = MAX_PATHS) -> Axes:
-        """The weights of the heaviest paths, with their errors."""
-        solved = [solution for solution in self.solutions if solution.estimate is not None]
-        return draw_weights(axes_or_new(ax), solved[: whole(1)("limit", limit)], self.evidence)
+        """The weights of the heaviest paths, with their errors; those below 1e-6 are left out."""
+        with_mass = max(int((self.evidence.weights >= MIN_WEIGHT).sum()), 1)
+        shown = self.solutions[: min(whole(1)("limit", limit), with_mass)]
+        return draw_weights(axes_or_new(ax), shown, self.evidence)
 
     def history(self, ax: Axes | None = None) -> Axes:
         """The log evidence against the evaluations that it took, and its error at the end."""
