@@ -159,7 +159,7 @@ def test_the_area_of_a_marginal_is_the_probability_of_having_it(posterior):
         areas[colour] = areas.get(colour, 0.0) + patch.get_width() * patch.get_height()
     assert areas[OF_PATHS[0]] == pytest.approx(weights["model = 1"], abs=0.01)
     assert areas[OF_PATHS[1]] == pytest.approx(weights["model = 2"], abs=0.01)
-    assert "of the mass is on paths with mu" in axes.get_title(loc="left")
+    assert "of the posterior mass, on paths with mu" in axes.get_title(loc="left")
 
 
 def test_the_marginal_of_a_discrete_variable_has_its_probabilities(many):
@@ -181,7 +181,7 @@ def test_marginals_that_cannot_be_drawn(posterior):
         ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(np.zeros(3), 1.0)), 1.0), y)
 
     made = ab.infer(vector, np.zeros(3), budget=2000)
-    with pytest.raises(errors.UnknownName, match=r"'x' has the shape \(3,\).*as in x\[0\]"):
+    with pytest.raises(errors.UnknownName, match=r"'x' is no single number: x has the shape \(3,\).*as in x\[0\]"):
         made.plot.marginal("x")
     assert made.plot.marginal("x[1]").get_xlabel() == "x[1]"
 

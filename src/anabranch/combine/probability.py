@@ -12,7 +12,7 @@ from anabranch.combine.conditional import conditional_probabilities
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["key_of", "listed_names", "probability", "split_name"]
+__all__ = ["Place", "key_of", "listed_names", "probability", "split_name"]
 
 MAX_NAMES = 20
 """Names that a message lists."""

@@ -351,5 +351,5 @@ class Division:
     def __repr__(self) -> str:
         found, truncated = 100 * self.prior_mass_found, 100 * self.prior_mass_truncated
         beyond = f", {truncated:.3g} % truncated at {self.program.max_sites} sites" if truncated else ""
-        count = f"{len(self)} path{'s' if len(self) != 1 else ''}"
+        count = f"{len(self):,} path{'s' if len(self) != 1 else ''}"
         return f"{self.program.name}: {count}, {found:.4g} % of the prior mass found{beyond}"

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import tree_flatten, tree_unflatten
@@ -261,7 +262,7 @@ class Recording:
                 except KeyError:  # a site that is not fixed is behind it
                     continue
                 asked = known[asked][0]
-            if isinstance(asked, np.ndarray | np.generic | int | float):
+            if isinstance(asked, np.ndarray | np.generic | int | float | jax.Array) and not is_key(asked):
                 out[name] = np.asarray(asked)
         return out
 

@@ -35,7 +35,6 @@ __all__ = [
     "Summary",
     "decision_in_words",
     "evidence_in_words",
-    "is_wide",
     "shown_decisions",
     "summary",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anabranch import errors
 from anabranch.combine.draws import Picked
-from anabranch.combine.probability import listed_names, split_name
+from anabranch.combine.probability import Place, listed_names, split_name
 from anabranch.combine.solution import Solution
 from anabranch.report.plots.canvas import OF_PATHS, OTHERS, span
 from anabranch.report.plots.weights import short_labels
@@ -21,6 +21,8 @@ __all__ = ["draw_marginal"]
 
 BINS, MAX_VALUES = 40, 30
 """Bins of a histogram; whole numbers with at most so many different values have a bar each."""
+MAX_COMPUTED = 200
+"""Paths on which a variable that is not constant is computed, which takes a run of the program on each."""
 
 
 class _Values(NamedTuple):
@@ -54,9 +56,8 @@ def draw_marginal(axes: Axes, name: str, solutions: Sequence[Solution], picked: 
         axes.hist(columns, bins=BINS, range=(low, high), weights=weights, stacked=True, color=colours, label=labels)
         axes.set_ylabel("posterior density")
     if total < n:
-        axes.set_title(
-            f"{percent(round(total / n, 3))} of the mass is on paths with {name}", fontsize="small", loc="left"
-        )
+        share = percent(round(total / n, 3))
+        axes.set_title(f"{share} of the posterior mass, on paths with {name}", fontsize="small", loc="left")
     axes.set_xlabel(name)
     axes.legend(fontsize="x-small", loc="best")
     return axes
@@ -78,29 +79,41 @@ def _draw_bars(
 
 def _found(name: str, solutions: Sequence[Solution], picked: Sequence[Picked]) -> list[_Values]:
     """The values at the draws that have the variable, for each path, the heaviest path first."""
-    out = []
-    for each in picked:
+    out, computed = [], 0
+    for each in sorted(picked, key=lambda each: -len(each.points)):
         place = split_name(each.solution.path, name)
         if place is None:
             continue
-        parts = []
-        for named in each.solution.path.outcomes(each.points):
-            if place.name in named.values:
-                values = named.values[place.name]
-            elif place.name in named.deterministics:
-                values = np.asarray(named.deterministics[place.name])
-                if not named.varies[0][place.name]:
-                    values = np.broadcast_to(values, (len(named.index), *values.shape))
-            else:
-                continue
-            if values.ndim - 1 != len(place.element):
-                raise errors.UnknownName(
-                    f"{name!r} has the shape {values.shape[1:]}: one number of it is drawn",
-                    remedy=f"Name one, as in {place.name}[{','.join('0' * (values.ndim - 1))}]",
-                )
-            parts.append(np.asarray(values[(slice(None), *place.element)], float))
-        if parts:
-            out.append(_Values(each.solution, np.concatenate(parts)))
+        constant = each.solution.path.constants.get(place.name)
+        if constant is not None:
+            column = np.broadcast_to(constant, (len(each.points), *np.shape(constant)))
+            out.append(_Values(each.solution, _element(name, place, column)))
+        elif computed < MAX_COMPUTED:
+            computed += 1
+            parts = [_element(name, place, column) for column in _columns(place, each)]
+            out += [_Values(each.solution, np.concatenate(parts))] if parts else []
     if not out:
         raise errors.UnknownName(f"none of the draws has {name!r}", remedy=f"There are: {listed_names(solutions)}")
-    return sorted(out, key=lambda each: -len(each.values))
+    return out
+
+
+def _columns(place: Place, picked: Picked) -> Iterator[np.ndarray]:
+    """The variable at the draws of a path that have it, in one array for each decision sequence."""
+    for named in picked.solution.path.outcomes(picked.points):
+        if place.name in named.values:
+            yield named.values[place.name]
+        elif place.name in named.deterministics:
+            column = np.asarray(named.deterministics[place.name])
+            varies = named.varies[0][place.name]
+            yield column if varies else np.broadcast_to(column, (len(named.index), *column.shape))
+
+
+def _element(name: str, place: Place, column: np.ndarray) -> np.ndarray:
+    """One number of the variable at each draw."""
+    if column.ndim - 1 != len(place.element):
+        example = f"{place.name}[{','.join('0' * (column.ndim - 1))}]" if column.ndim > 1 else place.name
+        raise errors.UnknownName(
+            f"{name!r} is no single number: {place.name} has the shape {column.shape[1:]}",
+            remedy=f"Name one number, as in {example}",
+        )
+    return np.asarray(column[(slice(None), *place.element)], float)
