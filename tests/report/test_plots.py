@@ -235,5 +235,7 @@ def test_dots_of_decisions(many):
     def one():
         ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 0.0)
 
+    without = ab.infer(one, budget=2000)
+    assert list(without.decisions.columns) == ["name", "value", "probability", "probability_sd"]
     with pytest.raises(errors.UnknownName, match="different values on different paths"):
-        ab.infer(one, budget=2000).plot.decisions()
+        without.plot.decisions()

@@ -1,8 +1,11 @@
 """What a posterior of many paths shows: the probabilities of decisions with errors, and rows that can be told apart."""
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
+import anabranch as ab
 import solved
 import wide
 from anabranch.combine import Posterior, Solution
@@ -69,10 +72,25 @@ def test_errors_by_blocks_of_whole_executions():
 
 
 def test_a_decision_that_some_paths_lack_has_the_value_none():
-    division = solved.divided()
-    made = solved.posterior(division)
-    frame = made.decisions
-    assert set(frame.name) == {"model", "twice"}  # mu and shift vary, and so does mean on two of the paths
+    def program():
+        if ab.sample("any", dist.Bernoulli(0.25)):
+            extra = ab.sample("extra", dist.Categorical(np.array([0.5, 0.5])))
+            ab.deterministic("K", extra + jnp.asarray(1))
+            ab.deterministic("mean", sum(ab.sample(f"x{i}", dist.Normal(0.0, 1.0)) for i in range(extra)))
+        ab.deterministic("always", 2.5)
+
+    frame = ab.infer(program, budget=5000).decisions
+    found = {(row.name, row.value): row.probability for row in frame.itertuples()}
+    expected = {
+        ("any", 0): 0.75, ("any", 1): 0.25, ("extra", None): 0.75, ("extra", 0): 0.125, ("extra", 1): 0.125,
+        ("K", None): 0.75, ("K", 1): 0.125, ("K", 2): 0.125, ("always", 2.5): 1.0,
+    }  # fmt: skip
+    assert found == pytest.approx(expected)  # not mean, which varies on one of the paths
+
+
+def test_what_varies_is_no_decision():
+    frame = solved.posterior(solved.divided()).decisions
+    assert set(frame.name) == {"model", "twice"}  # mean is constant on one of three paths
 
 
 def test_a_wide_program_is_shown_by_its_decisions(posterior, monkeypatch):

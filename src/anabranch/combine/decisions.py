@@ -36,7 +36,7 @@ class ValueProbability(NamedTuple):
 
 
 def probabilities_of_decisions(solutions: Sequence[Solution], evidence: Evidence) -> list[ValueProbability]:
-    """Each value of each decision, in the order of the program, the most probable value of a decision first."""
+    """Each value of each decision, in the order in which the paths have them, the most probable value first."""
     error = _ErrorByPaths(solutions, evidence) if blocks_of(solutions) is None else _ErrorByBlocks(solutions, evidence)
     out = []
     for name, members in _by_value(solutions, evidence.weights).items():

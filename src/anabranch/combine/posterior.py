@@ -129,16 +129,28 @@ class Posterior:
 
     @property
     def decisions(self) -> pd.DataFrame:
-        """The probability of each value of each decision, with its error, in the order of the program.
+        """The probability of each value of each decision, with its error, in the order in which the paths have them.
 
         Decisions are the sites that are fixed in the paths, and deterministics that are functions of them. The value
         None stands for executions without the site. No draws are needed, whatever the number of paths.
+
+        Example:
+            >>> import anabranch as ab, numpyro.distributions as dist
+            >>> def coin():
+            ...     if ab.sample("fair", dist.Bernoulli(0.5)):
+            ...         ab.observe("heads", dist.Binomial(10, 0.5), 9)
+            ...     else:
+            ...         ab.observe("heads", dist.Binomial(10, 0.8), 9)
+            >>> ab.infer(coin).decisions.round(3).values.tolist()
+            [['fair', 0, 0.965, 0.0], ['fair', 1, 0.035, 0.0]]
         """
         import pandas as pd
 
         rows = decisions.probabilities_of_decisions(self.solutions, self.evidence)
-        frame = pd.DataFrame(rows, columns=list(decisions.ValueProbability._fields))
-        return frame.astype({"value": object})
+        frame = pd.DataFrame(rows, columns=decisions.ValueProbability._fields)
+        # As objects: pandas makes floats of whole numbers beside None.
+        frame["value"] = pd.Series([row.value for row in rows], dtype=object)
+        return frame
 
     def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
         """The posterior mean of a function of a draw, and its Monte Carlo error.
