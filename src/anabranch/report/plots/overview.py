@@ -14,6 +14,7 @@ from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Solution
 from anabranch.report.palette import BLUE, GREY, ORANGE
 from anabranch.report.plots.canvas import NotebookFigure, span
+from anabranch.report.plots.pairs import numbers_of
 from anabranch.report.plots.weights import draw_weights
 from anabranch.report.summary import MAX_PATHS, evidence_in_words
 from anabranch.report.table import shortened, without_repeats
@@ -97,14 +98,7 @@ def _draw_evidence(axes: Axes, shown: list[Solution]) -> None:
 
 def _marginals(solution: Solution) -> dict[str, np.ndarray]:
     """Draws of the first few continuous numbers of a path."""
-    values = solution.path.values(solution.points)
-    out = {}
-    for site in solution.path.sites:
-        if not site.discrete:
-            for index in np.ndindex(site.shape):
-                label = f"{site.name}[{','.join(map(str, index))}]" if index else site.name
-                out[label] = values[site.name][(slice(None), *index)]
-    return dict(list(out.items())[:MAX_MARGINALS])
+    return dict(list(numbers_of(solution, solution.points).items())[:MAX_MARGINALS])
 
 
 def _draw_marginals(figure: Any, marginals: dict[str, np.ndarray], solution: Solution) -> None:
