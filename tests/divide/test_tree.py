@@ -9,7 +9,8 @@ from scipy import stats
 import anabranch as ab
 from anabranch import programs
 from anabranch.divide.decision_node import DecisionNode
-from anabranch.divide.show import Leaf, draw_tree
+from anabranch.divide.families import Leaf
+from anabranch.divide.show import draw_tree
 from helpers import interpreted
 
 
@@ -339,9 +340,9 @@ def test_prior_draws_of_which_some_cannot_have_the_fixed_value():
 
 def test_drawing_of_a_tree():
     endings = [
-        ending("k = 0", label="1 dimension", probability=0.25),
-        ending("k = 1", "x > 0", label="2 dimensions", probability=0.3),
-        ending("k = 1", "x <= 0", label="3 dimensions", probability=0.45),
+        ending("k = 0", dim=1, probability=0.25),
+        ending("k = 1", "x > 0", dim=2, probability=0.3),
+        ending("k = 1", "x <= 0", dim=3, probability=0.45),
     ]
     assert draw_tree("model", endings, limit=10).splitlines() == [
         "model",
@@ -353,10 +354,7 @@ def test_drawing_of_a_tree():
 
 
 def test_drawing_joins_decisions_without_an_alternative():
-    endings = [
-        ending("a", "b", "a", "c", label="1 dimension", probability=0.5),
-        ending("d", label="2 dimensions", probability=0.5),
-    ]
+    endings = [ending("a", "b", "a", "c", dim=1, probability=0.5), ending("d", dim=2, probability=0.5)]
     assert draw_tree("model", endings, limit=10).splitlines() == [
         "model",
         "├─ a ×2, b, c  [0.5]  1 dimension",
@@ -365,34 +363,34 @@ def test_drawing_joins_decisions_without_an_alternative():
 
 
 def test_drawing_of_a_few_of_many():
-    endings = [ending("m", f"k = {k}", label="1 dimension", probability=0.1) for k in range(8)]
-    endings += [ending("n", label="0 dimensions", probability=0.2)]
+    endings = [ending("m", f"k = {k}", dim=1, probability=0.1) for k in range(8)]
+    endings += [ending("n", dim=0, probability=0.2)]
     lines = draw_tree("model", endings, limit=2).splitlines()
     assert lines == [
         "model",
-        "├─ n  [0.2]  0 dimensions",
-        "└─ m  [0.8]",
-        "   ├─ k = 0  [0.1]  1 dimension",
-        "   └─ ... 7 more  [0.7]",
+        "├─ m  [0.8]",
+        "│  ├─ k = 0  [0.1]  1 dimension",
+        "│  └─ ... 7 more  [0.7]",
+        "└─ n  [0.2]  0 dimensions",
     ]
 
 
 def test_drawing_keeps_answers_apart_that_read_the_same():
-    endings = [Leaf(((key, "[0, ..., 1]"),), "1 dimension", 0.5) for key in (1, 2)]
+    endings = [Leaf(((key, "[0, ..., 1]"),), 1, 0.5) for key in (1, 2)]
     assert len(draw_tree("model", endings, limit=5).splitlines()) == 3
 
 
 def test_drawing_needs_something_to_draw():
     with pytest.raises(ValueError, match="limit must be a whole number, at least 1"):
-        draw_tree("model", [ending("a", label="", probability=1.0)], limit=0)
+        draw_tree("model", [ending("a", dim=0, probability=1.0)], limit=0)
 
 
-def ending(*decisions, label, probability):
-    return Leaf(tuple((text, text) for text in decisions), label, probability)
+def ending(*decisions, dim, probability):
+    return Leaf(tuple((text, text) for text in decisions), dim, probability)
 
 
 def test_drawing_of_one_path():
-    assert draw_tree("model", [Leaf((), "1 dimension", 1.0)], limit=5) == "model: 1 dimension"
+    assert draw_tree("model", [Leaf((), 1, 1.0)], limit=5) == "model: 1 dimension"
 
 
 def test_drawing_of_a_division():

@@ -41,7 +41,7 @@ def test_the_text_has_evidence_paths_and_how_it_ended(posterior):
     assert "The example ended." in text
     assert "801 evaluations of densities, 100 executions, 0.5 s, seed 0." in text
     found = Posterior(posterior.program, posterior.solutions, solved.run(prior_mass_found=0.99))
-    assert "seed 0; 99 % of the prior mass found." in repr(found)
+    assert "seed 0; 99 % of the prior mass found." in " ".join(repr(found).split())
     assert "exact" in text
     assert "Warnings" not in text
 
@@ -112,7 +112,7 @@ def test_warnings_name_the_path_and_what_is_wrong(posterior, changes, words):
     (warning,) = changed(posterior, **changes).warnings
     assert warning.startswith(f"Path ({posterior.solutions[0].path.description}), weight ")
     assert words in warning
-    assert f"Warnings:\n- {warning}" in repr(changed(posterior, **changes))
+    assert f"Warnings: - {warning}" in " ".join(repr(changed(posterior, **changes)).split())
 
 
 def test_a_light_path_is_not_worth_a_warning(posterior):
@@ -197,6 +197,6 @@ def test_importing_the_library_imports_nothing_slow(imported):
 
 def test_the_posterior_and_the_report_do_not_import_each_other(imported):
     """The display needs solutions and evidence, never the posterior; the posterior needs the display when printed."""
-    assert not imported & {f"anabranch.report.{name}" for name in ("summary", "plot", "arviz")}
-    for file in Path(report.__file__).parent.glob("*.py"):
+    assert not imported & {f"anabranch.report.{name}" for name in ("summary", "plots", "arviz")}
+    for file in Path(report.__file__).parent.rglob("*.py"):
         assert "posterior import" not in file.read_text(encoding="utf-8")

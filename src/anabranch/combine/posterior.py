@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
+from anabranch.combine import decisions, diagnose, expectation, observed, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.solution import Run, Solution
@@ -21,8 +21,8 @@ from anabranch.settings import function, whole
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
+    from anabranch.report.plots import Plots
     from anabranch.report.summary import Summary
 
 __all__ = ["Posterior"]
@@ -128,6 +128,31 @@ class Posterior:
         self._check_draws()
         return probability.probability(self.solutions, self.evidence.weights, name, self._conditionals)
 
+    @property
+    def decisions(self) -> pd.DataFrame:
+        """The probability of each value of each decision, with its error, in the order in which the paths have them.
+
+        Decisions are the sites that are fixed in the paths, and deterministics that are functions of them. The value
+        None stands for executions without the site. No draws are needed, whatever the number of paths.
+
+        Example:
+            >>> import anabranch as ab, numpyro.distributions as dist
+            >>> def coin():
+            ...     if ab.sample("fair", dist.Bernoulli(0.5)):
+            ...         ab.observe("heads", dist.Binomial(10, 0.5), 9)
+            ...     else:
+            ...         ab.observe("heads", dist.Binomial(10, 0.8), 9)
+            >>> ab.infer(coin).decisions.round(3).values.tolist()
+            [['fair', 0, 0.965, 0.0], ['fair', 1, 0.035, 0.0]]
+        """
+        import pandas as pd
+
+        rows = decisions.probabilities_of_decisions(self.solutions, self.evidence)
+        frame = pd.DataFrame(rows, columns=decisions.ValueProbability._fields)
+        # As objects: pandas makes floats of whole numbers beside None.
+        frame["value"] = pd.Series([row.value for row in rows], dtype=object)
+        return frame
+
     def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
         """The posterior mean of a function of a draw, and its Monte Carlo error.
 
@@ -193,15 +218,15 @@ class Posterior:
 
         return to_arviz(self.program.name, self.solution(path), n, seed)
 
-    def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
-        """A figure of the heaviest paths (weight, evidence, evaluations), also written to `file`.
+    @property
+    def plot(self) -> Plots:
+        """Pictures: `plot(file="run.png")` is an overview, `plot.tree()`, `plot.marginal("mu")` and so on one each.
 
-        Below are marginals of one path: the heaviest, or the one with this description.
+        The others: `weights`, `history`, `resources`, `predictive`, `pairs`, `decisions`.
         """
-        from anabranch.report.plot import plot
+        from anabranch.report.plots import Plots
 
-        evaluations = self.run.evaluations
-        return plot(self.program.name, self.solutions, self.evidence, evaluations, self.solution(path), file)
+        return Plots(self.program.name, self.solutions, self.evidence, self.run, self.solution)
 
     def describe(self, path: str | None = None) -> str:
         """How the discrete variables of one path were summed out, as text: which, in which order, and at what cost.

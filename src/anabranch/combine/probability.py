@@ -12,7 +12,7 @@ from anabranch.combine.conditional import conditional_probabilities
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["listed_names", "names_of", "probability"]
+__all__ = ["Place", "key_of", "listed_names", "probability", "split_name"]
 
 MAX_NAMES = 20
 """Names that a message lists."""
@@ -29,7 +29,7 @@ def probability(
 
     The conditional probabilities that it takes are added to those given.
     """
-    if not any(_place(solution.path, name) for solution in solutions):
+    if not any(split_name(solution.path, name) for solution in solutions):
         near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
         hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
         raise errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
@@ -46,27 +46,22 @@ def probability(
     return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A site or deterministic, and the position of one of its elements; empty for all of it."""
 
     name: str
     element: tuple[Any, ...]
 
 
-def _place(path: Path, name: str) -> _Place | None:
+def split_name(path: Path, name: str) -> Place | None:
     """What a name means on a path: a site, a deterministic, or an element of one, such as z[3]."""
-    names = names_of(path)
+    names = path.names
     if name in names:
-        return _Place(name, ())
+        return Place(name, ())
     element = re.fullmatch(r"(.+)\[(\d+(?:,\s*\d+)*)\]", name)
     if element is None or element[1] not in names:
         return None
-    return _Place(element[1], tuple(map(int, element[2].split(","))))
-
-
-def names_of(path: Path) -> list[str]:
-    """The sites and deterministics that executions of a path may have."""
-    return list(dict.fromkeys([*path.addresses, *(name for r in path.recordings for name in r.deterministics)]))
+    return Place(element[1], tuple(map(int, element[2].split(","))))
 
 
 def listed_names(solutions: Sequence[Solution]) -> str:
@@ -75,14 +70,14 @@ def listed_names(solutions: Sequence[Solution]) -> str:
 
 
 def _all_names(solutions: Sequence[Solution]) -> list[str]:
-    return sorted({name for solution in solutions for name in names_of(solution.path)})
+    return sorted({name for solution in solutions for name in solution.path.names})
 
 
 def _shares(
     solution: Solution, name: str, conditional: Callable[[int], Mapping[int, float]]
 ) -> Iterator[tuple[Any, float]]:
     """The values of the name on a path, each with its share of the path's weight."""
-    path, place = solution.path, _place(solution.path, name)
+    path, place = solution.path, split_name(solution.path, name)
     if place is None:
         yield None, 1.0
         return
@@ -92,7 +87,7 @@ def _shares(
     if site is not None and len(place.element) not in (0, len(site.shape)):
         raise IndexError(f"{name}: the site has the shape {site.shape}")
     if site is not None and site.value is not None:
-        yield _key(site.value[place.element]), 1.0
+        yield key_of(site.value[place.element]), 1.0
         return
     if site is not None and site.columns is not None and len(place.element) == len(site.shape):
         columns = np.arange(site.columns.start, site.columns.stop).reshape(site.shape)
@@ -109,7 +104,7 @@ def _shares(
             continue
         values = np.asarray(both[place.name])
         if not named.varies[0].get(place.name, True):
-            yield _key(values[place.element]), share.sum()
+            yield key_of(values[place.element]), share.sum()
             continue
         values = values[(slice(None), *place.element)]
         distinct, group = np.unique(values, axis=0, return_inverse=True)
@@ -117,13 +112,13 @@ def _shares(
         if not (whole or path.dim == 0 or len(distinct) == 1 < len(values)):
             raise _not_discrete(name, path)
         for value, total in zip(distinct, np.bincount(group.reshape(-1), share), strict=True):
-            yield _key(value), total
+            yield key_of(value), total
 
 
-def _key(value: np.ndarray) -> Any:
+def key_of(value: np.ndarray) -> Any:
     """A value as Python numbers: an int where it is whole, a tuple for a vector."""
     if value.ndim:
-        return tuple(_key(part) for part in value)
+        return tuple(key_of(part) for part in value)
     number = value.item()
     return int(number) if isinstance(number, float) and number.is_integer() else number
 

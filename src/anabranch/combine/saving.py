@@ -37,11 +37,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 5
+FORMAT = 6
 """The version of the files, increased when they change."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
 _VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms", "log_multiple", "multiple_sd")
-_FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
+_FACTS = (
+    "description", "dim", "prior_probability", "log_prior_probability", "interpreted",
+    "decisions", "names", "constants",
+)  # fmt: skip
 _ARRAYS = ("points", "log_weights", "blocks")
 
 

@@ -6,7 +6,7 @@ Programs and paths
     `Program` is a function with its arguments. `divide` and `find_paths` make a `Division` of it, whose `Path`s have
     sites (`SiteInfo`), a density (`Evaluation`), prior draws (`PriorDraws`) and values by name (`NamedValues`).
     `rebuild` makes a path again from the choices of its runs, and `hours_warning` says which program would run in the
-    interpreter for hours.
+    interpreter for hours. `lines_of` draws a tree of paths, each of which is made a leaf by `leaf_of`, as `Line`s.
 Executions
     `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those at one
     node of the `Tree` of decisions, at a leaf those of one path; a `Batch` has the values that they have drawn so far.
@@ -55,6 +55,7 @@ from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
+from anabranch.divide.families import leaf_of
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -67,6 +68,7 @@ from anabranch.divide.quadratic import is_quadratic
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
+from anabranch.divide.show import Line, lines_of
 from anabranch.divide.source_location import user_location
 from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
@@ -85,12 +87,12 @@ from anabranch.divide.tree import Tree
 
 __all__ = [
     "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
-    "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathMove", "PathTracer",
+    "Factors", "Jitted", "Lanes", "Line", "NamedValues", "Node", "Observation", "Path", "PathMove", "PathTracer",
     "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator",
     "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of", "divide", "draw",
     "evaluate_jaxpr", "find_paths", "finite_values", "hours_warning", "in_blocks", "independent_sites", "inside",
-    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names",
-    "log_density_function", "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild",
-    "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of",
-    "why_not_drawn", "with_batch_axis",
+    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of",
+    "lines_of", "log_density_function", "move_between_paths", "neighbours", "prior_is_sampled", "propose",
+    "rebuild", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
+    "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -18,12 +18,13 @@ from anabranch.cores import one_blas_thread
 from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.executions import Executions
+from anabranch.divide.families import Asked, Leaf, leaf_at, leaf_of
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Decision, Program, copied, mapped
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
-from anabranch.divide.show import Leaf, draw_tree
+from anabranch.divide.show import draw_tree
 from anabranch.divide.source_location import user_location
 from anabranch.divide.tree import Tree
 from anabranch.limits import LimitReached
@@ -341,28 +342,28 @@ class Division:
         return len(self._paths)
 
     def tree(self, limit: int = 40) -> str:
-        """The tree of decisions as text, with its `limit` most probable leaves."""
+        """The tree of decisions as text, with its `limit` most probable ends and their prior probabilities.
+
+        Paths that differ only in answers after which the program goes on alike are a family, and one line if they are
+        more than eight: `z0 … z11: any subset; 3,012 of 4,096 paths found`. The second number is that of all
+        combinations of the answers met.
+        """
         return draw_tree(repr(self), self._shown_leaves(), limit)
 
     def _shown_leaves(self) -> Iterator[Leaf]:
+        known: dict[Any, Any] = {}
         for node in self._tree.root.childless():
             if node.path is not None and node.recording is not None and not node.recording.concrete:
-                decisions = tuple((decision.answer.tobytes(), str(decision)) for decision in node.recording.decisions)
-                yield Leaf(decisions, _dimensions(node.path), math.exp(node.log_probability()))
+                yield leaf_at(node, known)
         for path in self._paths.values():
             if path.interpreted:
-                label = f"{_dimensions(path)}, interpreted"
-                yield Leaf(((path.signature, path.description),), label, path.prior_probability)
+                yield leaf_of(path, path.prior_probability, known)
         if self.prior_mass_truncated:
             words = f"more than {self.program.max_sites} sites"
-            yield Leaf(((words, words),), "not followed", self.prior_mass_truncated)
+            yield Leaf(((words, words),), None, self.prior_mass_truncated, "not followed", asked=lambda _: Asked(words))
 
     def __repr__(self) -> str:
         found, truncated = 100 * self.prior_mass_found, 100 * self.prior_mass_truncated
         beyond = f", {truncated:.3g} % truncated at {self.program.max_sites} sites" if truncated else ""
-        count = f"{len(self)} path{'s' if len(self) != 1 else ''}"
+        count = f"{len(self):,} path{'s' if len(self) != 1 else ''}"
         return f"{self.program.name}: {count}, {found:.4g} % of the prior mass found{beyond}"
-
-
-def _dimensions(path: Path) -> str:
-    return f"{path.dim} dimension{'' if path.dim == 1 else 's'}"

@@ -1,6 +1,7 @@
 """A path: a straight-line program (SLP) with a fixed set of variables (paper, section 4.1)."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -19,11 +20,10 @@ from anabranch.divide.interpret import Interpreted
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Choices, Decision, Program, Recording
 from anabranch.divide.replay import check_same, rerun
-from anabranch.divide.show import counted
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 
-__all__ = ["Path", "SiteInfo", "rebuild"]
+__all__ = ["Path", "SiteInfo", "counted", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
@@ -144,6 +144,24 @@ class Path:
             fixed = self.recording.fixed.items()
             return (tuple(f"{name} = {value.item() if value.ndim == 0 else value}" for name, value in fixed),)
         return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
+
+    @property
+    def names(self) -> list[str]:
+        """The sites and deterministics that executions of the path may have."""
+        return list(dict.fromkeys([*self.addresses, *(name for r in self.recordings for name in r.deterministics)]))
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone.
+
+        Each is a number, or a list of numbers.
+        """
+        first, *others = (recording.constants for recording in self.recordings)
+        return {
+            name: value.tolist()
+            for name, value in first.items()
+            if all(name in other and np.array_equal(value, other[name]) for other in others)
+        }
 
     @cached_property
     def description(self) -> str:
@@ -339,6 +357,12 @@ class Path:
     def __reduce__(self) -> Any:
         # cloudpickle, since programs are often closures, or functions of a notebook.
         return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability)
+
+
+def counted(texts: Sequence[str]) -> str:
+    """Decisions on one line, each once: a loop asks the same question again and again."""
+    times = Counter(texts)
+    return ", ".join(f"{text} ×{n}" if n > 1 else text for text, n in times.items())
 
 
 def rebuild(program: Program, choices: Sequence[Choices]) -> Path:

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import tree_flatten, tree_unflatten
@@ -17,7 +18,7 @@ from numpyro.distributions import biject_to
 from anabranch import errors
 from anabranch.divide import distributions
 from anabranch.divide.forms import Described, Together, described, structure
-from anabranch.divide.graph import Node
+from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.observation import Observation
 from anabranch.numpyro_internals import has_bijection
@@ -279,6 +280,23 @@ class Recording:
     def fixed(self) -> dict[str, np.ndarray]:
         """The values to which sites are fixed, by name."""
         return {site.name: site.fixed for site in self.sites if site.fixed is not None}
+
+    @cached_property
+    def constants(self) -> dict[str, np.ndarray]:
+        """The fixed sites, and the deterministics that they decide, by name; of a recording that is complete."""
+        out = self.fixed
+        known: dict[Node, Any] = {site.outputs[0]: site.fixed[None] for site in self.sites if site.fixed is not None}
+        for name, value in {} if self.concrete else self.deterministics.items():
+            asked = as_input(value)
+            if isinstance(asked, Node):
+                try:
+                    evaluate(self.trace.graph.schedule([asked], known), known)
+                except KeyError:  # a site that is not fixed is behind it
+                    continue
+                asked = known[asked][0]
+            if isinstance(asked, np.ndarray | np.generic | int | float | jax.Array) and not is_key(asked):
+                out[name] = np.asarray(asked)
+        return out
 
     @cached_property
     def columns(self) -> dict[str, slice]:

@@ -16,7 +16,7 @@ from anabranch.divide.recording import Site
 from anabranch.divide.terms import Terms
 
 __all__ = [
-    "Bounds", "finite_values", "independent_sites", "integer_bounds", "is_prior_alone", "prior_is_sampled",
+    "Bounds", "bounds_of", "finite_values", "independent_sites", "integer_bounds", "is_prior_alone", "prior_is_sampled",
     "supports_are_constant", "values_of", "why_not_drawn",
 ]  # fmt: skip
 
@@ -47,7 +47,7 @@ def integer_bounds(path: Path) -> tuple[Bounds | None, ...]:
     """
     if path.interpreted:
         return (None,) * path.dim
-    by_sequence = ([b for site in recording.free for b in _bounds_of(site)] for recording in path.recordings)
+    by_sequence = ([b for site in recording.free for b in bounds_of(site)] for recording in path.recordings)
     return tuple(_union(each) for each in zip(*by_sequence, strict=True))
 
 
@@ -102,10 +102,10 @@ def supports_are_constant(path: Path) -> bool:
 
 def values_of(site: Site) -> list[range | None]:
     """The values of every coordinate of a site; None where they are not known (see `finite_values`)."""
-    return [None if bounds is None else _range(bounds) for bounds in _bounds_of(site)]
+    return [None if bounds is None else _range(bounds) for bounds in bounds_of(site)]
 
 
-def _bounds_of(site: Site) -> list[Bounds | None]:
+def bounds_of(site: Site) -> list[Bounds | None]:
     """The bounds of every coordinate of a site (see `integer_bounds`)."""
     size = int(np.prod(site.unconstrained_shape))
     bounds = _bounds(site.support) if site.discrete else None

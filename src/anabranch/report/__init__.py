@@ -1,1 +1,1 @@
-"""Report: a posterior as text, HTML, figure and ArviZ data."""
+"""Report: a posterior as text, HTML, pictures and ArviZ data."""
