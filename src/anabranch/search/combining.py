@@ -55,8 +55,9 @@ class Combining:
         few = sum(record.visits > 0 for record in state.table) < self.max_visited
         waiting = state.waiting() if state.is_cut_short and few else []
         best = self._best_mean_likelihood(state)
-        unvisited = self._possible_of_unvisited(state, set(waiting), best)
         walked = state.settings.walking.estimate(state)
+        # A walk says how much mass the paths have that were not visited.
+        unvisited = {} if walked is not None else self._possible_of_unvisited(state, set(waiting), best)
         run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
         run = replace(run, known_share=None if walked is None else walked.known_share)
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
