@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -99,16 +99,15 @@ def gibbs_over_models(X: np.ndarray, y: np.ndarray, sweeps: int, chains: int = 2
     return total / (sweeps - sweeps // 5)
 
 
-def selections() -> Iterator[Case]:
-    for p, correlation in ((8, 0.0), (10, 0.0), (12, 0.0), (20, 0.5), (40, 0.5)):
-        X, y = regression_data(p, correlation)
-        if p <= 20:
-            total, included = all_models(X, y)
-        else:
-            total, included = np.nan, gibbs_over_models(X, y, sweeps=60)
-        means: list[Pair] = [(f"z{j}", lambda draw, j=j: float(draw[f"z{j}"]), float(included[j])) for j in range(p)]
-        limits = {} if p <= 12 else {"seconds": 170.0}
-        yield Case(f"selection-{p}", selection, (X, y), total, means, limits)
+def selection_case(p: int, correlation: float = 0.0) -> Case:
+    X, y = regression_data(p, correlation)
+    total, included = all_models(X, y) if p <= 20 else (np.nan, gibbs_over_models(X, y, sweeps=60))
+    means: list[Pair] = [(f"z{j}", partial(value_of, f"z{j}"), float(included[j])) for j in range(p)]
+    return Case(f"selection-{p}", selection, (X, y), total, means, {} if p <= 12 else {"seconds": 170.0})
+
+
+def value_of(name: str, draw: Any) -> float:
+    return float(draw[name])
 
 
 # Partitions -----------------------------------------------------------------------------------------------------------
@@ -203,17 +202,16 @@ def same_table(i: int, j: int, draw: Any) -> float:
     return float(draw[f"t{i}"] == draw[f"t{j}"])
 
 
-def restaurants() -> Iterator[Case]:
-    for n in (9, 50):
-        y = clustered(n)
-        if n <= 9:
-            total, together, clusters = all_partitions(y)
-        else:
-            total, (together, clusters) = np.nan, gibbs_over_partitions(y, sweeps=1_000)
-        pairs = sorted(together)[:: max(len(together) // 20, 1)]
-        means: list[Pair] = [(f"{i} with {j}", partial(same_table, i, j), together[i, j]) for i, j in pairs]
-        means.append(("clusters", lambda draw: float(draw["clusters"]), clusters))
-        yield Case(f"restaurant-{n}", restaurant, (y,), total, means, {"seconds": 110.0 if n <= 9 else 300.0})
+def restaurant_case(n: int) -> Case:
+    y = clustered(n)
+    if n <= 9:
+        total, together, clusters = all_partitions(y)
+    else:
+        total, (together, clusters) = np.nan, gibbs_over_partitions(y, sweeps=1_000)
+    pairs = sorted(together)[:: max(len(together) // 20, 1)]
+    means: list[Pair] = [(f"{i} with {j}", partial(same_table, i, j), together[i, j]) for i, j in pairs]
+    means.append(("clusters", partial(value_of, "clusters"), clusters))
+    return Case(f"restaurant-{n}", restaurant, (y,), total, means, {"seconds": 110.0 if n <= 9 else 300.0})
 
 
 # Trees ----------------------------------------------------------------------------------------------------------------
@@ -246,12 +244,22 @@ def made_tree(seed: int, n: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 
 def right_tree(draw: Any) -> float:
-    names = ("split", "predictor", "splitl", "splitr", "predictorr", "splitrl", "splitrr")
-    wanted = (1, 0, 0, 1, 1, 0, 0)
-    return float(all(draw.get(name) == value for name, value in zip(names, wanted, strict=True)))
+    """Whether a draw splits as the tree that made the data does."""
+    wanted = {"split": 1, "predictor": 0, "splitl": 0, "splitr": 1, "predictorr": 1, "splitrl": 0, "splitrr": 0}
+    return float(all(name in draw and draw[name] == value for name, value in wanted.items()))
 
 
-CASES = (selections, restaurants)
+def tree_case(seed: int) -> Case:
+    return Case(f"tree-{seed}", regression_tree, made_tree(seed), np.nan, [("right tree", right_tree, 1.0)],
+                {"seconds": 170.0})  # fmt: skip
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    **{f"selection-{p}": partial(selection_case, p) for p in (8, 10, 12)},
+    **{f"selection-{p}": partial(selection_case, p, 0.5) for p in (20, 40)},
+    **{f"restaurant-{n}": partial(restaurant_case, n) for n in (9, 50)},
+    **{f"tree-{seed}": partial(tree_case, seed) for seed in range(10)},
+}
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------
@@ -305,15 +313,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names with commas: selection-12,restaurant-9")
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
-    wanted = [name for name in arguments.only.split(",") if name]
+    wanted = [name for name in arguments.only.split(",") if name] or list(CASES)
     print("| program | seed | error of log Z | claimed | largest error of a mean | claimed | largest z | paths "
           "| visited | seconds | seconds a path / one NumPyro execution |")  # fmt: skip
     print("|" + " --- |" * 11)
-    for family in CASES:
-        for case in family():
-            if not wanted or case.name in wanted:
-                for seed in range(arguments.seeds):
-                    print(run(case, seed), flush=True)
+    for name in wanted:
+        case = CASES[name]()
+        for seed in range(arguments.seeds):
+            print(run(case, seed), flush=True)
 
 
 if __name__ == "__main__":
