@@ -67,13 +67,15 @@ class Forward:
             checkpoint()
             rate = state.passed / state.attempts if state.passed else 0.0
             wanted = int(rate * (end - state.attempts)) if state.attempts else _PROBE
+            before = state.attempts
             state = self._added(target, state, rng, max(wanted, 1))
+            # Splitting makes more of them than were asked for, which are no evaluations of the density.
+            target.charge(int(min(state.attempts - before, end - before, max(target.left, 0))))
         return state
 
     def _added(self, target: Target, state: ForwardState, rng: Generator, n: int) -> ForwardState:
         """The state after n more draws, or after as many attempts as `path.prior` makes for them."""
         drawn = target.prior(n, rng)
-        target.charge(int(min(drawn.attempts, max(target.left, 0))))
         log_weight = drawn.log_probability + np.log(drawn.attempts)
         log_total = float(np.logaddexp(state.log_total, log_weight))
         # The errors of two sums relative to their sum, in logs: probabilities may be too small for a float.

@@ -59,9 +59,15 @@ def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: R
         f"Posterior of {name}: {evidence_in_words(solutions, evidence)}",
         [_row(solution, evidence, k) for k, solution in enumerate(solutions[:MAX_PATHS])],
         [f"and {len(others):,} more paths, with a total weight of {number(weight, 2)}{remark}"] if others else [],
-        [run.stopped, f"{cost}, seed {run.seed}{found}.", *notes_of(solutions, evidence)[:MAX_WARNINGS]],
+        [run.stopped, f"{cost}, seed {run.seed}{found}.", *_unmet(run), *notes_of(solutions, evidence)[:MAX_WARNINGS]],
         [*warnings[:MAX_WARNINGS], *more],
     )
+
+
+def _unmet(run: Run) -> list[str]:
+    """What no execution has met."""
+    more = [f"and {len(run.unmet) - MAX_WARNINGS} more, in posterior.unmet"] * (len(run.unmet) > MAX_WARNINGS)
+    return [f"Not met: {'; '.join([*run.unmet[:MAX_WARNINGS], *more])}."] if run.unmet else []
 
 
 def evidence_in_words(solutions: Sequence[Solution], evidence: Evidence) -> str:

@@ -72,6 +72,7 @@ class Combining:
             prior_mass_truncated=state.division.prior_mass_truncated,
             log_possible_not_found=float(np.log(not_found) + best) if is_cut else None,
             elimination=state.settings.elimination,
+            unmet=tuple(state.division.unmet),
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
             history=state.history,
@@ -108,7 +109,7 @@ class Combining:
     def _notes(self, state: SearchState) -> Iterator[str]:
         """What the user asked for and did not get, and what went wrong on single paths."""
         table = state.table
-        for name in sorted(state.division.unmet):
+        for name in sorted(state.division.unmet_split):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
         if (evaluations := _reliable_budget(state)) > state.limits.budget:
             yield (

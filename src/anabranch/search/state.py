@@ -8,7 +8,7 @@ import numpy as np
 
 from anabranch.allocate import AllocationState, PathRecord
 from anabranch.combine.history import History
-from anabranch.divide import Division
+from anabranch.divide import Division, Solved
 from anabranch.progress import Status
 
 __all__ = ["SearchState"]
@@ -25,6 +25,7 @@ class SearchState(AllocationState):
         first_visits: paths visited so far.
         idle_rounds: the last so many rounds took no evaluation.
         is_cut_short: False once the run has stopped by itself, and not at a limit.
+        solved: what was solved for so far.
         history: the visits so far.
     """
 
@@ -34,6 +35,7 @@ class SearchState(AllocationState):
     first_visits: int = 0
     idle_rounds: int = 0
     is_cut_short: bool = True
+    solved: Solved = field(default_factory=Solved)
     history: History = field(default_factory=History)
 
     def rng(self, record: PathRecord, *purpose: int) -> np.random.Generator:
