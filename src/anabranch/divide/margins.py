@@ -3,11 +3,12 @@
 The margin of a condition is a number that is positive where the condition holds and negative where it does not:
 
     a > b, a ≥ b:   a − b                A and B, all:   the least margin of the parts
-    a = b:          −|a − b|             A or B, any:    the greatest
+    a = b, whole:   −|a − b|             A or B, any:    the greatest
                                          not A:          minus that of A
 
 as in the robustness of temporal logic (Fainekos and Pappas, 2009) and the branch distance of search-based testing. A
-condition of any other kind has a margin of plus or minus infinity, which says on which side it is, and not how far.
+condition of any other kind has a margin of plus or minus infinity, which says on which side it is, and not how far; so
+has the equality of two reals, which has no mass to be found.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def signed(value: np.ndarray, answer: np.ndarray, margin: Margin) -> tuple[np.nd
     else:
         distance = np.where(answer, margin, -margin)
     assert distance is not None
-    least = np.nan_to_num(distance.reshape(n, -1).min(axis=1, initial=np.inf), nan=-np.inf, posinf=0.0)
+    least = np.nan_to_num(distance.reshape(n, -1).min(axis=1, initial=np.inf), nan=-np.inf, posinf=0.0, neginf=-np.inf)
     return holds, np.where(holds, 0.0, np.minimum(least, 0.0))
 
 
@@ -75,7 +76,8 @@ def _margins(
             return _of_call(params[CALL_BODIES[name]], values, margins)
         if results[0].dtype != bool or len(results) > 1:
             return [_sides(result) for result in results]
-        if name in COMPARISONS or name in EQUALITIES:
+        are_real = any(np.issubdtype(value.dtype, np.inexact) for value in values)
+        if name in COMPARISONS or (name in EQUALITIES and not are_real):
             difference = RULES["sub"]({}, *(np.asarray(value, float) for value in values))
             return [COMPARISONS[name] * difference if name in COMPARISONS else EQUALITIES[name] * np.abs(difference)]
         if any(margin is None for margin in margins):

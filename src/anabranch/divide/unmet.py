@@ -160,7 +160,7 @@ def unmet_in_words(root: DecisionNode) -> list[str]:
         more = "" if number == total else f" after {number} of the {total} ways that lead there"
         sentences.append(f"`{text}` ({where}) was never {side}{more}")
     values: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for value in unmet_values(root, 0):
+    for value in unmet_values(root, _FEW_VALUES):
         low, high = (float(bound[0]) for bound in bounds_of(value.site))
         if high - low < _FEW_VALUES:
             values[value.site.name, value.site.where].append(str(value.value))
