@@ -3,9 +3,9 @@
     python benchmarks/rare.py                         a table in Markdown: five seeds of each program
     python benchmarks/rare.py --only deep --seeds 2   one program, two seeds
 
-The prior mass of the regions is 10⁻⁷ to 10⁻¹⁵: behind one deep condition, behind a conjunction, after a loop that must
-go on, for a count far in the tail; with most of the mass behind, or with none. Every evidence is exact, by a closed form
-or quadrature. z is the error over the standard error that the library itself reports. `met` says whether some execution
+The prior mass of the regions is 10⁻⁸ to 10⁻¹⁵: behind one deep condition, behind a conjunction, after a loop that must
+go on, for a count far in the tail; with most of the mass behind, or with none. Every evidence is exact, by a closed
+form or quadrature. z is the error over the standard error that the library itself reports. `met` says whether some execution
 came into the region; where none did, `unmet` must name its condition.
 """
 
@@ -50,6 +50,11 @@ def standard(name: str) -> Any:
 
 def deep(log_factor: float) -> None:
     if standard("x") > 6:
+        ab.factor("behind", log_factor)
+
+
+def deeper(log_factor: float) -> None:
+    if standard("x") > 8:
         ab.factor("behind", log_factor)
 
 
@@ -142,6 +147,7 @@ _GOES_ON = norm.logsf(1.5)
 RARE = {
     "deep": Rare(deep, 25.0, norm.logsf(6)),
     "deep, nothing behind": Rare(deep, 5.0, norm.logsf(6)),
+    "deeper": Rare(deeper, 36.0, norm.logsf(8)),
     "nested": Rare(nested, 30.0, 5 * norm.logsf(2.5)),
     "conjunction": Rare(conjunction, 20.0, 2 * norm.logsf(3) + 2 * norm.logsf(2)),
     "vector": Rare(vector, 30.0, 5 * norm.logsf(2.5)),

@@ -81,6 +81,8 @@ class Forward:
         # The errors of two sums relative to their sum, in logs: probabilities may be too small for a float.
         parts = [(state.log_total, state.error), (log_weight, drawn.log_probability_sd)]
         error = np.sqrt(sum((np.exp(part - log_total) * sd) ** 2 for part, sd in parts if part > -np.inf))
+        if drawn.pool is not None:  # more draws rest on the same probability
+            error = drawn.log_probability_sd
         return ForwardState(
             np.concatenate([state.points, drawn.points])[: self.max_draws],
             np.concatenate([state.log_weights, drawn.log_weights])[: self.max_draws],

@@ -118,7 +118,8 @@ class SMC:
     def estimate(self, target: Target, state: SMCState) -> Estimate:
         if not state.sweeps and state.under_way is not None:
             return state.under_way.estimate(target)
-        return pooled(state.counted, target, _remarks(state))
+        estimate = pooled(state.counted, target, _remarks(state))
+        return replace(estimate, log_evidence_sd=float(np.hypot(estimate.log_evidence_sd, state.shared_sd)))
 
     def _prepared(self, target: Target, state: SMCState, rng: Generator, evaluations: int) -> SMCState:
         """Choose the start and the kind of moves."""
@@ -159,6 +160,8 @@ class SMC:
         drawn = tempering.at(start.points)
         highest = start.points[np.argsort(-drawn.log_ratio, kind="stable")[:_HIGHEST]]
         influence, variance = np.zeros(len(start.points)), start.log_probability_sd**2
+        if start.pool is not None:  # one error for all sweeps
+            state, variance = replace(state, shared_sd=start.log_probability_sd), 0.0
         sweep = SweepUnderWay(
             n, drawn.take(founders), founders, influence, 0.0, start.log_probability, variance, highest
         )
@@ -219,6 +222,7 @@ class SMCState:
         ladder: the inverse temperatures that sweeps follow.
         cost: evaluations for each chain of a sweep.
         lost: whether no point of the path was found.
+        shared_sd: the error of the prior probability of the path, where all sweeps start from the same estimate of it.
     """
 
     sweeps: tuple[Sweep, ...] = ()
@@ -228,6 +232,7 @@ class SMCState:
     ladder: tuple[float, ...] = ()
     cost: float = _FIRST_COST
     lost: bool = False
+    shared_sd: float = 0.0
 
     @property
     def counted(self) -> tuple[Sweep, ...]:

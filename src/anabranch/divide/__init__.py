@@ -60,7 +60,7 @@ from anabranch.divide.numpy_backend import evaluate_jaxpr
 from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
-from anabranch.divide.prior import PriorDraws
+from anabranch.divide.prior import PriorDraws, more_draws
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
@@ -88,7 +88,7 @@ __all__ = [
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Splitting", "Step",
     "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "counts_of", "divide", "draw",
     "evaluate_jaxpr", "find_paths", "finite_values", "hours_warning", "in_blocks", "independent_sites", "inside",
-    "integer_bounds", "is_compiling", "is_prior_alone", "known_points", "log_density_function", "neighbours",
-    "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped",
-    "user_location", "values_of", "why_not_drawn", "with_batch_axis",
+    "integer_bounds", "is_compiling", "is_prior_alone", "known_points", "log_density_function", "more_draws",
+    "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash", "supports_are_constant",
+    "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

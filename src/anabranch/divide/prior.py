@@ -8,7 +8,7 @@ are hardly ever met, both come from `splitting`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,16 +27,24 @@ from anabranch.limits import checkpoint
 if TYPE_CHECKING:
     from anabranch.divide.path import Path
 
-__all__ = ["PriorDraws", "draw_within"]
+__all__ = ["PriorDraws", "draw_within", "more_draws"]
 
 _ATTEMPTS_PER_DRAW = 100
 _PROBE, _RARE = 1_000, 1 / 200
 """Attempts after which guards that are met by less than this share are led to by splitting."""
-_RUNS, _MIN_PARTICLES, _MAX_PARTICLES = 4, 250, 1_000
-"""Independent runs of splitting, which show its error, and the particles of each."""
+_RUNS = 4
+"""Independent runs of splitting, which show its error."""
 _MIN_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
 # Not the stream of exploration: the executions that found a path must not also say how probable it is.
 _STREAM = 1
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Points to which splitting has led, and their log weights: of each run, the probability that it found."""
+
+    points: np.ndarray
+    log_weights: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class PriorDraws:
         log_probability: log prior probability of the path, as estimated from these draws.
         log_probability_sd: its Monte Carlo error; zero where the probability is exact.
         attempts: executions drawn, inside the path or not, by splitting the steps of all particles.
+        pool: where splitting has led to, from which `more_draws` come.
     """
 
     points: np.ndarray
@@ -56,6 +65,7 @@ class PriorDraws:
     log_probability: float
     log_probability_sd: float
     attempts: int
+    pool: Pool | None = None
 
 
 def draw_within(
@@ -98,16 +108,27 @@ def _can_split(path: Path) -> bool:
 def _by_splitting(path: Path, n: int, seed: int) -> PriorDraws:
     """Draws that are led to where the guards hold; each run has the weight of the probability that it found."""
     prior = path.recording.once(whole_path)
-    settings = Splitting(particles=int(np.clip(n // _RUNS, _MIN_PARTICLES, _MAX_PARTICLES)))
-    splits = settings.run(prior, stable_hash("split", seed) >> 2, number=_RUNS)
+    splits = Splitting().run(prior, stable_hash("split", seed) >> 2, number=_RUNS)
     log_probability, sd = pooled(splits)
     points = np.concatenate([split.points for split in splits])
     weights = np.concatenate([np.full(len(split.points), split.log_probability) for split in splits])
     chosen = np.random.default_rng((seed, 4)).permutation(len(points))[:n]
-    if len(chosen):
-        points = prior.completed(points[chosen], seed)
+    drawn = prior.completed(points[chosen], seed) if len(chosen) else points[:0]
     evaluations = sum(split.evaluations for split in splits)
-    return PriorDraws(points, weights[chosen], log_probability, sd, evaluations)
+    return PriorDraws(drawn, weights[chosen], log_probability, sd, evaluations, Pool(points, weights))
+
+
+def more_draws(path: Path, draws: PriorDraws, n: int, seed: int) -> PriorDraws:
+    """Other draws from where splitting has led to, moved on from there; their probability is the same estimate."""
+    assert draws.pool is not None
+    prior, rng = path.recording.once(whole_path), np.random.default_rng((seed, 5))
+    chosen = rng.permutation(len(draws.pool.points))[:n]
+    if not len(chosen):
+        return draws
+    settings = Splitting()
+    points = prior.completed(settings.moved(prior, draws.pool.points[chosen], rng), seed)
+    attempts = settings.steps * len(chosen)
+    return replace(draws, points=points, log_weights=draws.pool.log_weights[chosen], attempts=attempts)
 
 
 def _batch(

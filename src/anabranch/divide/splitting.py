@@ -157,7 +157,8 @@ class Splitting:
             return
         references = [run.particles.points[:, columns] for run in runs]
         particles = joined([run.particles for run in runs])
-        met, margin = (np.repeat([run.level[i] for run in runs], self.particles) for i in (0, 1))
+        ends = np.cumsum([0, *(len(run.particles) for run in runs)])
+        met, margin = (np.repeat([run.level[i] for run in runs], np.diff(ends)) for i in (0, 1))
         sizes = np.ones(2)  # of each kind of step, adapted to the share that is accepted
         for number in range(self.steps):
             checkpoint()
@@ -170,9 +171,15 @@ class Splitting:
             accepted &= _reaches(others, (met, margin))
             particles = particles.where(accepted, others)
             sizes[number % 2] *= np.exp(2 * (accepted.mean() - _ACCEPTED))
-        for i, run in enumerate(runs):
-            run.particles = particles.take(np.arange(i * self.particles, (i + 1) * self.particles))
-            run.evaluations += self.steps * self.particles
+        for run, first, last in zip(runs, ends, ends[1:], strict=True):
+            run.particles = particles.take(np.arange(first, last))
+            run.evaluations += self.steps * len(run.particles)
+
+    def moved(self, prior: GuardedPrior, points: np.ndarray, rng: Generator) -> np.ndarray:
+        """Points that meet all conditions, after Metropolis steps on the prior among such points."""
+        run = Run(prior.at(points), 0.0, 0.0, (len(prior.guards), 0.0))
+        self._move(prior, [run], rng)
+        return run.particles.points
 
 
 def _weighed(particles: Particles) -> tuple[float, float]:

@@ -96,10 +96,14 @@ class Combining:
     def _possible_of_unvisited(
         self, state: SearchState, waiting: Collection[PathRecord], best: float
     ) -> dict[PathRecord, float]:
-        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate."""
+        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate; by the
+        likelihood where executions were led to it, if that is all that is known."""
         out = {}
         for record in state.table:
-            if not record.visits and (record.estimate is not None or record in waiting):
+            likelihood = record.target.best_likelihood
+            if not record.visits and record.estimate is None and record not in waiting and likelihood > -np.inf:
+                out[record] = record.path.log_prior_probability + likelihood
+            elif not record.visits and (record.estimate is not None or record in waiting):
                 prior = record.path.log_prior_probability
                 bound = prior + best if prior > -np.inf else state.table.log_evidence
                 prior_estimate = max(min(bound, record.log_possible), record.log_evidence)

@@ -126,12 +126,12 @@ class Discovery:
             )
 
     def finds_more(self, state: SearchState) -> bool:
-        """Whether many more proposals find paths that are to be visited."""
+        """Whether many more proposals find paths, or decision sequences of known ones, that are to be visited."""
         settings, table = state.settings, state.table
-        weights, before = table.weights(), len(table)
+        weights, known = table.weights(), set(table)
         if settings.systematic and not state.has_many_paths:
             self._propose_neighbours(state, that_may_matter(table.solved, state, by_mean=True))
-            if len(table) > before:
+            if not known.issuperset(table):
                 return bool(state.waiting())
         least = settings.thresholds.weight_that_matters
         heavy = [record for key, record in table.records.items() if weights[key] > least]
@@ -140,10 +140,10 @@ class Discovery:
                 rng = np.random.default_rng((state.seed, 1 + record.number, state.rounds, 4, search))
                 found = propose(state.division, record.path, _states(state, record, rng), rng)
                 _remember(state, record, weights[record.path.signature], found)
-            if len(table) > before:
+            if not known.issuperset(table):
                 return bool(state.waiting())
         self._solve(state)
-        return len(table) > before and bool(state.waiting())
+        return not known.issuperset(table) and bool(state.waiting())
 
     def _propose_neighbours(self, state: SearchState, records: Sequence[PathRecord]) -> None:
         """Find the neighbours of each of these paths, once."""
