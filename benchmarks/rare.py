@@ -5,8 +5,8 @@
 
 The prior mass of the regions is 10⁻⁸ to 10⁻¹⁵: behind one deep condition, behind a conjunction, after a loop that must
 go on, for a count far in the tail; with most of the mass behind, or with none. Every evidence is exact, by a closed
-form or quadrature. z is the error over the standard error that the library itself reports. `met` says whether some execution
-came into the region; where none did, `unmet` must name its condition.
+form or quadrature. z is the error over the standard error that the library itself reports. `met` says whether some
+execution came into the region; where none did, `unmet` must name its condition.
 """
 
 import argparse

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ class Splitting:
             accepted &= _reaches(others, (met, margin))
             particles = particles.where(accepted, others)
             sizes[number % 2] *= np.exp(2 * (accepted.mean() - _ACCEPTED))
-        for run, first, last in zip(runs, ends, ends[1:], strict=True):
+        for run, (first, last) in zip(runs, pairwise(ends), strict=True):
             run.particles = particles.take(np.arange(first, last))
             run.evaluations += self.steps * len(run.particles)
 
