@@ -1,5 +1,6 @@
 """Answers that no execution has met: how far they are, how they are reached, how probable they are, what is listed."""
 
+import cloudpickle
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -7,9 +8,9 @@ import pytest
 from scipy.stats import norm, poisson
 
 import anabranch as ab
-from anabranch.divide import Constraints, Solved, Solving, Splitting
+from anabranch.divide import Constraints, Solved, Solving
 from anabranch.divide.guarded_prior import Guard, GuardedPrior, whole_path
-from anabranch.divide.splitting import pooled
+from anabranch.divide.splitting import Splitting, pooled
 from anabranch.divide.unmet import unmet_answers
 from anabranch.limits import LimitReached, Limits, enforced
 
@@ -254,8 +255,6 @@ def test_a_limit_ends_it():
 
 
 def test_a_path_apart_is_itself_after_pickling():
-    import cloudpickle
-
     division, _, _ = solved(far, 9.0, 0.1)
     for path in division:
         again = cloudpickle.loads(cloudpickle.dumps(path))

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPath", "load", "save"]
 
-FORMAT = 5
+FORMAT = 6
 """The version of the files, increased when they change."""
 NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
 _VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms")
-_FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted")
+_FACTS = ("description", "dim", "prior_probability", "log_prior_probability", "interpreted", "apart")
 _ARRAYS = ("points", "log_weights", "blocks")
 
 
@@ -172,9 +172,15 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
     return Posterior(program, solutions, run, evidence)
 
 
-def _run(notes: list[str], history: dict[str, Any], elimination: dict[str, Any] | None, **saved: Any) -> Run:
+def _run(
+    notes: list[str],
+    history: dict[str, Any],
+    elimination: dict[str, Any] | None,
+    unmet: Sequence[str] = (),
+    **saved: Any,
+) -> Run:
     limits = None if elimination is None else Elimination(**elimination)
-    return Run(notes=tuple(notes), history=History(**history), elimination=limits, **saved)
+    return Run(notes=tuple(notes), unmet=tuple(unmet), history=History(**history), elimination=limits, **saved)
 
 
 def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Evidence:

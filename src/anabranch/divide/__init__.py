@@ -37,8 +37,8 @@ Properties of a path
     `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
-    `known_points` are executions as points of their path. `Solving` leads executions to what none has met, by
-    `Splitting`, and `Solved` is what it has tried.
+    `known_points` are executions as points of their path. `Solving` leads executions to what none has met, and
+    `Solved` is what it has tried; `more_draws` are prior draws from where they were led to.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -66,7 +66,6 @@ from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
 from anabranch.divide.solve import Solved, Solving
 from anabranch.divide.source_location import user_location
-from anabranch.divide.splitting import Splitting
 from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
     Bounds,
@@ -85,10 +84,10 @@ from anabranch.divide.tree import Tree
 __all__ = [
     "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
     "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
-    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Splitting", "Step",
-    "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "counts_of", "divide", "draw",
-    "evaluate_jaxpr", "find_paths", "finite_values", "hours_warning", "in_blocks", "independent_sites", "inside",
-    "integer_bounds", "is_compiling", "is_prior_alone", "known_points", "log_density_function", "more_draws",
-    "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash", "supports_are_constant",
-    "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
+    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms",
+    "Tree", "alias", "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths",
+    "finite_values", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
+    "is_prior_alone", "known_points", "log_density_function", "more_draws", "neighbours", "prior_is_sampled", "propose",
+    "rebuild", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of",
+    "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

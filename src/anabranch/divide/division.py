@@ -207,8 +207,8 @@ class Division:
             >>> def rare():
             ...     if ab.sample("x", dist.Normal(0.0, 1.0)) > 9:
             ...         ab.sample("y", dist.Normal(0.0, 1.0))
-            >>> [sentence.split(" (")[0] for sentence in ab.find_paths(rare).unmet]
-            ["`ab.sample('x', dist.Normal(0.0, 1.0)) > 9`"]
+            >>> [sentence.split(") ")[-1] for sentence in ab.find_paths(rare).unmet]
+            ['was never true']
         """
         return unmet_in_words(self.root)
 

@@ -179,7 +179,7 @@ class Path:
 
     def met_by_solving(self, log_probability: float) -> None:
         """Take this for the log prior probability of a path that no execution from the prior has met."""
-        self._log_probability = log_probability
+        self._log_probability = float(log_probability)
 
     @property
     def prior_probability(self) -> float:

@@ -86,7 +86,7 @@ class Solving:
     executions: int = 50
     executions_per_value: int = 4
     least_log_probability: float = -38.0
-    splitting: Splitting = field(default_factory=lambda: Splitting(particles=300, steps=8, survivors=0.3))
+    splitting: Splitting = field(default_factory=lambda: Splitting(particles=300, steps=6, survivors=0.3))
 
     def __post_init__(self) -> None:
         check(self, max_answers=whole(), max_values=whole(), max_evaluations=whole(),

@@ -7,7 +7,7 @@ score of every execution (`guarded_prior`) and levels s_1 < s_2 < … up to the 
 
 Each level is the score that a share of the particles has; these are resampled, and moved by Metropolis steps on the
 prior among the executions with at least that score. A run with n particles has Var log P̂ = Σ_j (1 − p_j)/(n p_j) if the
-moves forget where they began. They do not quite: twice as much is stated, and at least the scatter of several runs.
+moves forget where they began. They do not quite: three times as much is stated, and at least the scatter of several runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ __all__ = ["Split", "Splitting", "Start", "pooled"]
 
 _STALLED, _LEAST_GAIN = 3, 0.02
 """Levels in a row that close less than this share of the distance, after which a condition counts as never met."""
-_CORRELATED = 2.0
-"""The variance in units of that of independent particles, as found with five to twenty sites."""
+_STEPS_PER_COORDINATE = 2
+_CORRELATED = 3.0
+"""The variance in units of that of independent particles, as found with one to ten sites."""
 _ACCEPTED = 0.3
 """The share of steps that should be accepted."""
 
@@ -102,7 +103,8 @@ class Splitting:
 
     Args:
         particles: executions of a run; more have a smaller error, and cost more.
-        steps: Metropolis steps at each level; more make the particles independent, and cost more.
+        steps: Metropolis steps at each level, and two more for each coordinate; more make the particles independent, and
+            cost more.
         survivors: the share of the particles that meets the next level; more take more levels, each with less error.
         least_log_probability: where a run gives up; less finds rarer executions.
     """
@@ -161,7 +163,8 @@ class Splitting:
         ends = np.cumsum([0, *(len(run.particles) for run in runs)])
         met, margin = (np.repeat([run.level[i] for run in runs], np.diff(ends)) for i in (0, 1))
         sizes = np.ones(2)  # of each kind of step, adapted to the share that is accepted
-        for number in range(self.steps):
+        steps = self.steps + _STEPS_PER_COORDINATE * len(columns)
+        for number in range(steps):
             checkpoint()
             kind = (_difference, _along_coordinates)[number % 2]
             step = sizes[number % 2] * np.concatenate([kind(reference, rng) for reference in references])
@@ -174,7 +177,7 @@ class Splitting:
             sizes[number % 2] *= np.exp(2 * (accepted.mean() - _ACCEPTED))
         for run, (first, last) in zip(runs, pairwise(ends), strict=True):
             run.particles = particles.take(np.arange(first, last))
-            run.evaluations += self.steps * len(run.particles)
+            run.evaluations += steps * len(run.particles)
 
     def moved(self, prior: GuardedPrior, points: np.ndarray, rng: Generator) -> np.ndarray:
         """Points that meet all conditions, after Metropolis steps on the prior among such points."""
