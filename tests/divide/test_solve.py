@@ -94,7 +94,7 @@ def test_the_prior_of_a_rare_path_is_drawn_and_its_probability_is_right(a, b):
     division, _, _ = solved(far, a, b)
     (path,) = [path for path in division if "behind" in path.addresses]
     truth = norm.logsf(a / np.sqrt(2)) - b
-    drawn = [path.prior(500, seed=seed) for seed in range(3)]
+    drawn = [path.prior(500, seed=seed) for seed in range(2)]
     for each in drawn:
         assert len(each.points) == 500
         assert path.evaluate(each.points, compile=False).inside.all()
@@ -135,7 +135,7 @@ def test_runs_are_unbiased_and_their_error_is_honest():
 
 
 def test_the_same_seed_gives_the_same_draws():
-    one, other = (min(solved(far, 7.0, 0.1)[0], key=lambda path: path.log_prior_probability) for _ in range(2))
+    one, other = (min(solved(far, 5.5, 0.1)[0], key=lambda path: path.log_prior_probability) for _ in range(2))
     assert one.log_prior_probability == other.log_prior_probability
     assert (one.prior(300, seed=1).points == other.prior(300, seed=1).points).all()
     assert (one.prior(300, seed=1).points != one.prior(300, seed=2).points).any()

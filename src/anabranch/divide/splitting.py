@@ -7,7 +7,7 @@ score of every execution (`guarded_prior`) and levels s_1 < s_2 < … up to the 
 
 Each level is the score that a share of the particles has; these are resampled, and moved by Metropolis steps on the
 prior among the executions with at least that score. A run with n particles has Var log P̂ = Σ_j (1 − p_j)/(n p_j) if the
-moves forget where they began. They do not quite: three times as much is stated, and at least the scatter of several runs.
+moves forget where they began. They do not quite: three times as much is stated, and at least the scatter of the runs.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Splitting:
 
     Args:
         particles: executions of a run; more have a smaller error, and cost more.
-        steps: Metropolis steps at each level, and two more for each coordinate; more make the particles independent, and
-            cost more.
+        steps: Metropolis steps at each level, and two more for each coordinate; more make the particles independent,
+            and cost more.
         survivors: the share of the particles that meets the next level; more take more levels, each with less error.
         least_log_probability: where a run gives up; less finds rarer executions.
     """
