@@ -118,8 +118,7 @@ class SMC:
     def estimate(self, target: Target, state: SMCState) -> Estimate:
         if not state.sweeps and state.under_way is not None:
             return state.under_way.estimate(target)
-        estimate = pooled(state.counted, target, _remarks(state))
-        return replace(estimate, log_evidence_sd=float(np.hypot(estimate.log_evidence_sd, state.shared_sd)))
+        return pooled(state.counted, target, _remarks(state))
 
     def _prepared(self, target: Target, state: SMCState, rng: Generator, evaluations: int) -> SMCState:
         """Choose the start and the kind of moves."""
@@ -127,7 +126,9 @@ class SMC:
         # Where each draw takes an execution of the program, a few must do.
         n = min(self.chains, max(evaluations // 8, 8)) if target.path.interpreted else 2 * self.chains
         if self.proposal is None and prior_is_sampled(target.path):
-            points = target.prior(n, rng).points
+            drawn = target.prior(n, rng)
+            # Where the probability of the path is an estimate by splitting, that of a fitted start has a smaller error.
+            points = drawn.points if drawn.pool is None else points
         if len(points) < min(n, self.min_chains):
             points = overdispersed_points(target, n, rng)
             if not len(points):
@@ -160,8 +161,6 @@ class SMC:
         drawn = tempering.at(start.points)
         highest = start.points[np.argsort(-drawn.log_ratio, kind="stable")[:_HIGHEST]]
         influence, variance = np.zeros(len(start.points)), start.log_probability_sd**2
-        if start.pool is not None:  # one error for all sweeps
-            state, variance = replace(state, shared_sd=start.log_probability_sd), 0.0
         sweep = SweepUnderWay(
             n, drawn.take(founders), founders, influence, 0.0, start.log_probability, variance, highest
         )
@@ -222,7 +221,6 @@ class SMCState:
         ladder: the inverse temperatures that sweeps follow.
         cost: evaluations for each chain of a sweep.
         lost: whether no point of the path was found.
-        shared_sd: the error of the prior probability of the path, where all sweeps start from the same estimate of it.
     """
 
     sweeps: tuple[Sweep, ...] = ()
@@ -232,7 +230,6 @@ class SMCState:
     ladder: tuple[float, ...] = ()
     cost: float = _FIRST_COST
     lost: bool = False
-    shared_sd: float = 0.0
 
     @property
     def counted(self) -> tuple[Sweep, ...]:
