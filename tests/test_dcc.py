@@ -13,6 +13,7 @@ import anabranch as ab
 from anabranch.allocate import UCB, ActiveSet, SuccessiveHalving, Uniform
 from anabranch.conquer import HMC, NUTS, SMC, Auto, Elimination, RandomWalk, Variational
 from anabranch.limits import Limits
+from anabranch.search import Discovery
 from exact import named
 from helpers import use_false_clock
 
@@ -226,6 +227,7 @@ def test_every_number_of_the_paper_has_its_field():
         evaluations_per_visit=150,  # ten steps of three chains: a move and four importance samples each
         prune_negligible=False,
         elimination=None,
+        discovery=Discovery(solving=None),
     )
 
 

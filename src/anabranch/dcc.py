@@ -139,6 +139,7 @@ class DCC:
             evaluations_per_visit=10 * N * (M + 1),
             prune_negligible=False,
             elimination=None,
+            discovery=Discovery(solving=None),
         )
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:

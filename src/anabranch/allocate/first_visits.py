@@ -143,18 +143,28 @@ def that_may_matter(
     """The records whose paths are not ruled out by their prior probability.
 
     The mean likelihood of a path is at most a margin above the largest likelihood so far; by means, a smaller margin
-    above the largest mean likelihood so far. A path that only proposals have found has no known prior probability.
+    above the largest mean likelihood so far, or above the largest likelihood in the path itself if that is known. A
+    path that only proposals have found has no known prior probability.
     """
     solved, total, thresholds = state.table.solved, state.table.log_evidence, state.settings.thresholds
     if by_mean:
-        best = max((each.log_mean_likelihood for each in solved), default=np.nan) + thresholds.mean_likelihood_margin
+        best, margin = (
+            max((each.log_mean_likelihood for each in solved), default=np.nan),
+            thresholds.mean_likelihood_margin,
+        )
     else:
-        best = max((each.target.best_likelihood for each in solved), default=np.nan) + thresholds.likelihood_margin
+        best, margin = (
+            max((each.target.best_likelihood for each in solved), default=np.nan),
+            thresholds.likelihood_margin,
+        )
     if not np.isfinite([best, total]).all():
         return list(records)
-    priors = [record.path.log_prior_probability for record in records]
-    least = total - thresholds.negligible - best
-    return [record for record, prior in zip(records, priors, strict=True) if prior > least or prior == -np.inf]
+    least, out = total - thresholds.negligible - margin, []
+    for record in records:
+        prior = record.path.log_prior_probability
+        if prior == -np.inf or prior + max(best, record.target.best_likelihood) > least:
+            out.append(record)
+    return out
 
 
 def by_promise(records: Sequence[PathRecord], state: AllocationState) -> list[PathRecord]:

@@ -106,6 +106,8 @@ def missing(
         return 0.0
     prior = np.array([solution.path.prior_probability for solution in solutions])
     solved = [k for k, solution in enumerate(solutions) if solution.estimate is not None and prior[k] > 0]
+    # A path that was solved for says nothing of what chance has not met yet.
+    solved = [k for k in solved if not solutions[k].path.apart] or solved
     if any(solutions[k].first_visit for k in solved):
         solved = sorted(solved, key=lambda k: solutions[k].first_visit)[-max(len(solved) // one_in, 1) :]
     return float(np.log1p(mass * weights[solved].sum() / prior[solved].sum())) if solved else np.inf

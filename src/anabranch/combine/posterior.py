@@ -115,6 +115,12 @@ class Posterior:
         return diagnose.warnings_of(self.solutions, self.evidence, self.run)
 
     @property
+    def unmet(self) -> list[str]:
+        """The conditions of which no execution has met one side, and values that none has met, as sentences:
+        "`x > 3` (model.py:12) was never true". What is behind them is not in the posterior."""
+        return list(self.run.unmet)
+
+    @property
     def notes(self) -> list[str]:
         """What is worth knowing and no failed diagnostic, as sentences: how many variables were not summed out."""
         return diagnose.notes_of(self.solutions, self.evidence)

@@ -43,7 +43,7 @@ NUMBERS, DRAWS, PROGRAM = "posterior.json", "draws.npz", "program.pkl"
 _VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms", "log_multiple", "multiple_sd")
 _FACTS = (
     "description", "dim", "prior_probability", "log_prior_probability", "interpreted",
-    "decisions", "names", "constants",
+    "decisions", "names", "constants", "apart",
 )  # fmt: skip
 _ARRAYS = ("points", "log_weights", "blocks")
 
@@ -175,9 +175,15 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
     return Posterior(program, solutions, run, evidence)
 
 
-def _run(notes: list[str], history: dict[str, Any], elimination: dict[str, Any] | None, **saved: Any) -> Run:
+def _run(
+    notes: list[str],
+    history: dict[str, Any],
+    elimination: dict[str, Any] | None,
+    unmet: Sequence[str] = (),
+    **saved: Any,
+) -> Run:
     limits = None if elimination is None else Elimination(**elimination)
-    return Run(notes=tuple(notes), history=History(**history), elimination=limits, **saved)
+    return Run(notes=tuple(notes), unmet=tuple(unmet), history=History(**history), elimination=limits, **saved)
 
 
 def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Evidence:

@@ -101,6 +101,7 @@ class Run:
         prior_mass_truncated: prior probability of executions with more sites than `max_sites`, which were not followed.
         log_possible_not_found: log of the evidence that paths not found may have, if time ended the search; or None.
         elimination: how discrete variables were summed out; None: they were not.
+        unmet: the conditions of which no execution has met one side, and values that none has met, as sentences.
         notes: further warnings, as sentences.
         settings: the settings, as text.
         history: the visits of paths, and the evidence after each.
@@ -117,6 +118,7 @@ class Run:
     prior_mass_truncated: float = 0.0
     log_possible_not_found: float | None = None
     elimination: Elimination | None = None
+    unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: str = ""
     history: History = field(default_factory=History, compare=False, repr=False)

@@ -67,18 +67,22 @@ class Forward:
             checkpoint()
             rate = state.passed / state.attempts if state.passed else 0.0
             wanted = int(rate * (end - state.attempts)) if state.attempts else _PROBE
+            before = state.attempts
             state = self._added(target, state, rng, max(wanted, 1))
+            # Splitting makes more of them than were asked for, which are no evaluations of the density.
+            target.charge(int(min(state.attempts - before, end - before, max(target.left, 0))))
         return state
 
     def _added(self, target: Target, state: ForwardState, rng: Generator, n: int) -> ForwardState:
         """The state after n more draws, or after as many attempts as `path.prior` makes for them."""
         drawn = target.prior(n, rng)
-        target.charge(int(min(drawn.attempts, max(target.left, 0))))
         log_weight = drawn.log_probability + np.log(drawn.attempts)
         log_total = float(np.logaddexp(state.log_total, log_weight))
         # The errors of two sums relative to their sum, in logs: probabilities may be too small for a float.
         parts = [(state.log_total, state.error), (log_weight, drawn.log_probability_sd)]
         error = np.sqrt(sum((np.exp(part - log_total) * sd) ** 2 for part, sd in parts if part > -np.inf))
+        if drawn.pool is not None:  # more draws rest on the same probability
+            error = drawn.log_probability_sd
         return ForwardState(
             np.concatenate([state.points, drawn.points])[: self.max_draws],
             np.concatenate([state.log_weights, drawn.log_weights])[: self.max_draws],

@@ -38,7 +38,9 @@ def has_jumps(target: Target) -> bool:
     """Whether log γ jumps along some coordinate, somewhere within a standard deviation of prior draws."""
     rng = np.random.default_rng(0)
     number = int(np.clip(_MAX_EVALUATIONS / (target.dim * (_HALVINGS + 2)), 1, _POINTS))
-    points = np.concatenate([target.prior(50, rng).points, target.known])
+    # Draws of a path apart are expensive, and later ones rest on the first, which must not have this seed.
+    drawn = target.known[:0] if target.path.apart and len(target.known) else target.prior(50, rng).points
+    points = np.concatenate([drawn, target.known])
     points = points[target.evaluate(points).inside] if len(points) else points
     if not len(points):
         return False

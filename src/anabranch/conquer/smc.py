@@ -126,7 +126,9 @@ class SMC:
         # Where each draw takes an execution of the program, a few must do.
         n = min(self.chains, max(evaluations // 8, 8)) if target.path.interpreted else 2 * self.chains
         if self.proposal is None and prior_is_sampled(target.path):
-            points = target.prior(n, rng).points
+            drawn = target.prior(n, rng)
+            # Where the probability of the path is an estimate by splitting, that of a fitted start has a smaller error.
+            points = drawn.points if drawn.pool is None else points
         if len(points) < min(n, self.min_chains):
             points = overdispersed_points(target, n, rng)
             if not len(points):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
-from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points, log_density_function
+from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points, log_density_function, more_draws
 from anabranch.limits import LimitReached, checkpoint
 from anabranch.settings import check, whole
 
@@ -234,6 +234,7 @@ class PathTarget(Target):
         self.found_by, self.settings = list(found_by), settings or TargetSettings()
         self._has_gradient = path.has_gradient
         self._ways = Ways(self.settings)
+        self._split: PriorDraws | None = None
 
     @cached_property
     def samplers(self) -> dict[Any, Callable[..., Any]]:
@@ -276,12 +277,20 @@ class PathTarget(Target):
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
         if not self.path.interpreted:
-            return self.path.prior(n, seed=int(rng.integers(2**31)))
+            return self._drawn(n, int(rng.integers(2**31)))
         n = int(np.clip(self.left / self.settings.prior_attempts, 1, n))
         with self._timed(n):
             draws = self.path.prior(n, seed=int(rng.integers(2**31)), attempts=int(min(self.left, 100 * n)))
             self.charge(draws.attempts)
             return draws
+
+    def _drawn(self, n: int, seed: int) -> PriorDraws:
+        """Prior draws; where they take splitting, it is done once."""
+        if self._split is not None:
+            return more_draws(self.path, self._split, n, seed)
+        drawn = self.path.prior(n, seed=seed)
+        self._split = drawn if drawn.pool is not None else None
+        return drawn
 
     def executions(self, points: np.ndarray, rng: Generator) -> np.ndarray:
         return points

@@ -34,12 +34,13 @@ Sites and their distributions
     and a distribution without their wrappers.
 Properties of a path
     `finite_values`, `integer_bounds` (`Bounds` of each coordinate), `prior_is_sampled`, `is_prior_alone`,
-    `is_quadratic`,
-    `independent_sites` and `supports_are_constant`.
+    `is_quadratic`, `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path. A `PathMove` leads a walk over paths from one that it may be
     at (`can_walk`) to another (`move_between_paths`); `label_names` are the sites that label the blocks of a partition.
+    `Solving` leads executions to what none has met, and
+    `Solved` is what it has tried; `more_draws` are prior draws from where they were led to.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -63,12 +64,13 @@ from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
 from anabranch.divide.path_moves import PathMove, can_walk, label_names, move_between_paths
-from anabranch.divide.prior import PriorDraws
+from anabranch.divide.prior import PriorDraws, more_draws
 from anabranch.divide.quadratic import is_quadratic
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.samplers import draw
 from anabranch.divide.show import Line, lines_of
+from anabranch.divide.solve import Solved, Solving
 from anabranch.divide.source_location import user_location
 from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
@@ -88,11 +90,11 @@ from anabranch.divide.tree import Tree
 __all__ = [
     "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
     "Factors", "Jitted", "Lanes", "Line", "NamedValues", "Node", "Observation", "Path", "PathMove", "PathTracer",
-    "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator",
-    "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of", "divide", "draw",
-    "evaluate_jaxpr", "find_paths", "finite_values", "hours_warning", "in_blocks", "independent_sites", "inside",
-    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of",
-    "lines_of", "log_density_function", "move_between_paths", "neighbours", "prior_is_sampled", "propose",
-    "rebuild", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
-    "values_of", "why_not_drawn", "with_batch_axis",
+    "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving",
+    "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of",
+    "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "hours_warning", "in_blocks",
+    "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic",
+    "known_points", "label_names", "leaf_of", "lines_of", "log_density_function", "more_draws",
+    "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms", "stable_hash",
+    "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -74,6 +74,13 @@ class DecisionNode:
             node = node.parent
         return way[::-1]
 
+    @property
+    def root(self) -> DecisionNode:
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
     def childless(self) -> Iterator[DecisionNode]:
         """The nodes without children, from here on: the leaves, and those that are truncated or not explored yet."""
         stack = [self]

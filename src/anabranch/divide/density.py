@@ -103,7 +103,7 @@ class Density:
     def at(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """What `traced` gives, by NumPy over a batch of points: nothing is compiled."""
         whole = points[:, self.whole]
-        computed = self.evaluator.by_numpy(self._env(points), len(points))
+        computed = self.evaluator.by_numpy(self.env(points), len(points))
         jacobian = computed.total(self.jacobian)
         holds = (whole == np.round(whole)).all(axis=1) & computed.hold(self.guards)
         return computed.total(self.prior) + jacobian, computed.total(self.likelihood), jacobian, holds
@@ -118,7 +118,8 @@ class Density:
                 lanes.values[node] = point[columns].reshape(site.unconstrained_shape)
         return lanes
 
-    def _env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
+    def env(self, points: np.ndarray) -> dict[Node, np.ndarray]:
+        """The coordinates of points, to compute with by NumPy."""
         return {
             node: points[:, self.recording.columns[site.name]].reshape(len(points), *site.unconstrained_shape)
             for site, node in self.coordinates.items()
@@ -150,7 +151,7 @@ class Density:
         """Every site by name, also fixed ones; the traced values in a pytree; and which have an axis for the points."""
         leaves, tree = tree_flatten(traced, is_leaf=lambda x: isinstance(x, PathTracer))
         sites = [site.value.node for site in self.recording.sites]
-        env = self._env(points)
+        env = self.env(points)
         inputs = list(map(as_input, leaves))
         self._evaluator((), [*sites, *inputs]).by_numpy(env, len(points))
         n = len(points)

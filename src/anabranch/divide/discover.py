@@ -21,17 +21,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpyro.distributions as dist
 from numpy.random import Generator
 
 from anabranch.divide.batch import Constraints
-from anabranch.divide.distributions import base_support
 from anabranch.divide.division import Division
 from anabranch.divide.executions import Executions
-from anabranch.divide.graph import Node
-from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.unmet import bounds_of
 from anabranch.settings import whole
 
 __all__ = ["FEW_VALUES", "Proposals", "bounds_of", "counts_of", "known_points", "neighbours", "propose"]
@@ -250,18 +247,3 @@ def _relabelled(fixed: Sequence[Site], site: Site, value: int) -> dict[Site, int
     if value < old and all(labels[each] != old for each in labels if each is not site):
         return {each: labels[each] - 1 for each in later if labels[each] > old}
     return {}
-
-
-def bounds_of(site: Site) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest value of each entry of a discrete site, infinite where they are not known."""
-    support = base_support(site.support)
-    if support is dist.constraints.boolean:
-        return _bound(0, site), _bound(1, site)
-    low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
-    return _bound(low, site, -np.inf), _bound(high, site, np.inf)
-
-
-def _bound(value: Any, site: Site, otherwise: float = 0.0) -> np.ndarray:
-    value = as_input(value)
-    known = value is not None and not isinstance(value, Node)
-    return np.broadcast_to(np.asarray(value if known else otherwise, float), site.shape).reshape(-1)

@@ -1,5 +1,6 @@
 """NumPyro distributions: log densities, supports, the parameters that they may have."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from anabranch.numpyro_internals import BATCH_SHAPE, VALIDATE_ARGS, log_prob_of,
 __all__ = [
     "base_support", "check_mask", "check_parameters", "coordinates", "elementwise_log_prob", "is_finite",
     "is_taken_out", "log_jacobian", "offender", "placed", "private_copy", "show_value", "summed", "support_holds",
-    "support_text", "unwrapped",
+    "support_text", "unwrapped", "why_not_drawn",
 ]  # fmt: skip
 
 _WRAPPERS = dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent
@@ -247,3 +248,21 @@ def show_value(value: np.ndarray) -> str:
     if value.ndim == 0:
         return str(value.item())
     return np.array2string(value, separator=", ", threshold=8).replace("\n", "")
+
+
+def why_not_drawn(site: Any) -> str:
+    """Why the draws of a site do not have the density that it states, as a clause; empty if they have."""
+    parts = list(_within(site.distribution))
+    if any(isinstance(part, dist.ImproperUniform) for part in parts):
+        return "an improper prior has no draws"
+    if site.scale is not None or any(isinstance(part, dist.MaskedDistribution) for part in parts):
+        return "a mask or a scale gives the site another density than its draws have"
+    return ""
+
+
+def _within(distribution: dist.Distribution) -> Iterator[dist.Distribution]:
+    """A distribution and those inside it."""
+    yield distribution
+    for part in vars(distribution).values():
+        if isinstance(part, dist.Distribution):
+            yield from _within(part)

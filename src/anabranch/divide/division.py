@@ -19,7 +19,7 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.executions import Executions
 from anabranch.divide.families import Asked, Leaf, leaf_at, leaf_of
-from anabranch.divide.path import Path
+from anabranch.divide.path import Path, signature_of
 from anabranch.divide.recording import Decision, Program, copied, mapped
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
@@ -27,6 +27,7 @@ from anabranch.divide.select import selecting
 from anabranch.divide.show import draw_tree
 from anabranch.divide.source_location import user_location
 from anabranch.divide.tree import Tree
+from anabranch.divide.unmet import unmet_in_words
 from anabranch.limits import LimitReached
 
 __all__ = ["Division", "Restarted", "divide", "find_paths"]
@@ -124,6 +125,7 @@ class Division:
 
     def __init__(self, program: Program) -> None:
         self._said_unmet: set[str] = set()
+        self._solving = False  # whether the executions under way were led to an answer that none has met
         self._sent: list[tuple[int, int]] = []  # explorations that counted: how many executions, and their seed
         self._start(program)
 
@@ -195,7 +197,26 @@ class Division:
         return min(1.0, float(sum(path.prior_probability for path in self._paths.values())))
 
     @property
-    def unmet(self) -> set[str]:
+    def root(self) -> DecisionNode:
+        """The root of the tree of decisions."""
+        return self._tree.root
+
+    @property
+    def unmet(self) -> list[str]:
+        """The conditions of which no execution has met one side, and values that none has met, as sentences.
+
+        Example:
+            >>> import anabranch as ab, numpyro.distributions as dist
+            >>> def rare():
+            ...     if ab.sample("x", dist.Normal(0.0, 1.0)) > 9:
+            ...         ab.sample("y", dist.Normal(0.0, 1.0))
+            >>> [sentence.split(") ")[-1] for sentence in ab.find_paths(rare).unmet]
+            ['was never true']
+        """
+        return unmet_in_words(self.root)
+
+    @property
+    def unmet_split(self) -> set[str]:
         """The sites that `split` names and no execution has met so far."""
         met = {address for path in self._paths.values() for address in path.addresses}
         return set(self.program.split.keys() - met)
@@ -240,19 +261,25 @@ class Division:
         self._check_shapes(arrays)
         return self.send(Constraints(arrays, masks), sizes.pop(), seed)
 
-    def send(self, constraints: Constraints, executions: int, seed: int, count: bool = False) -> list[Executions]:
+    def send(
+        self, constraints: Constraints, executions: int, seed: int, count: bool = False, solving: bool = False
+    ) -> list[Executions]:
         """Execute the program with constraints on any sites that it meets. New paths are kept.
 
-        Without constraints, `count` says that the executions estimate the prior probabilities of the paths.
+        Without constraints, `count` says that the executions estimate the prior probabilities of the paths. `solving`
+        says that they were led to an answer that none has met: a decision sequence that they find is a path apart.
         """
         try:
             # After a restart, the executions that were counted in the old form are to be counted in the new one.
             while self._caught_up < len(self._sent):
                 self._tree.send(*self._sent[self._caught_up])
                 self._caught_up += 1
+            self._solving = solving
             arrived = self._tree.send(executions, seed, constraints, count)
         except Restarted:
-            return self.send(constraints, executions, seed, count)
+            return self.send(constraints, executions, seed, count, solving)
+        finally:
+            self._solving = False
         self._check_observations()
         self._check_split()
         return arrived
@@ -308,9 +335,11 @@ class Division:
         if not self._paths and not recording.concrete:
             # The first path is run again, to find a program that draws random numbers outside its sites.
             check_same(recording, rerun(self.program, recording.choices))
-        path = self._paths.get(recording.signature)
+        apart = self._solving and not recording.concrete and any(d.node is not None for d in recording.decisions)
+        signature = signature_of(recording, apart)
+        path = self._paths.get(signature)
         if path is None:
-            leaf.path = self._paths[recording.signature] = Path(self.program, [recording], [leaf])
+            leaf.path = self._paths[signature] = Path(self.program, [recording], [leaf], apart)
         else:
             leaf.path = path
             path.add(leaf)
@@ -331,7 +360,7 @@ class Division:
     def _check_split(self) -> None:
         if not self.program.split.keys() - self._said_unmet:
             return
-        for name in self.unmet - self._said_unmet:
+        for name in self.unmet_split - self._said_unmet:
             self._said_unmet.add(name)
             logger.warning("%s: split names the site %r, which no execution has met", self.program.name, name)
 

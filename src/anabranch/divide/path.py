@@ -23,7 +23,7 @@ from anabranch.divide.replay import check_same, rerun
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 
-__all__ = ["Path", "SiteInfo", "counted", "rebuild"]
+__all__ = ["Path", "SiteInfo", "counted", "rebuild", "signature_of"]
 
 logger = logging.getLogger("anabranch")
 
@@ -47,6 +47,9 @@ class SiteInfo:
 class Path:
     """A straight-line program: every execution that meets the same addresses with the same values fixed.
 
+    A decision sequence that was solved for since executions from the prior do not meet it is a path of its own, `apart`
+    from another with the same addresses and values: what is rare within a path, a sampler of the path does not find.
+
     Points are rows of `dim` numbers: unconstrained coordinates of the continuous sites, values of the discrete ones.
 
     Example:
@@ -62,8 +65,14 @@ class Path:
         -6.7083
     """
 
-    def __init__(self, program: Program, recordings: Sequence[Recording], leaves: Sequence[DecisionNode] = ()) -> None:
-        self.program = program
+    def __init__(
+        self,
+        program: Program,
+        recordings: Sequence[Recording],
+        leaves: Sequence[DecisionNode] = (),
+        apart: bool = False,
+    ) -> None:
+        self.program, self.apart = program, apart
         self._recordings, self._leaves = list(recordings), list(leaves)
         self._log_probability: float | None = None
         self.invalid = 0
@@ -116,8 +125,8 @@ class Path:
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """The addresses and the values fixed, which no other path shares."""
-        return self.recording.signature
+        """The addresses and the values fixed, which no other path shares; and the answers, of a path apart."""
+        return signature_of(self.recording, self.apart)
 
     @cached_property
     def sites(self) -> tuple[SiteInfo, ...]:
@@ -188,6 +197,10 @@ class Path:
         if self._log_probability is not None:
             return self._log_probability
         return float(reduce(np.logaddexp, (leaf.log_probability() for leaf in self._leaves), -np.inf))
+
+    def met_by_solving(self, log_probability: float) -> None:
+        """Take this for the log prior probability of a path that no execution from the prior has met."""
+        self._log_probability = float(log_probability)
 
     @property
     def prior_probability(self) -> float:
@@ -356,7 +369,7 @@ class Path:
 
     def __reduce__(self) -> Any:
         # cloudpickle, since programs are often closures, or functions of a notebook.
-        return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability)
+        return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability, self.apart)
 
 
 def counted(texts: Sequence[str]) -> str:
@@ -370,7 +383,14 @@ def rebuild(program: Program, choices: Sequence[Choices]) -> Path:
     return Path(program, [rerun(program, each) for each in choices])
 
 
-def _unpickled(pickled: bytes, choices: list[Choices], log_probability: float) -> Path:
+def signature_of(recording: Recording, apart: bool) -> tuple[Any, ...]:
+    """What tells a path with this decision sequence from all others."""
+    if not apart:
+        return recording.signature
+    return (*recording.signature, tuple(d.answer.tobytes() for d in recording.decisions if d.node is not None))
+
+
+def _unpickled(pickled: bytes, choices: list[Choices], log_probability: float, apart: bool = False) -> Path:
     path = rebuild(cloudpickle.loads(pickled), choices)
-    path._log_probability = log_probability
+    path._log_probability, path.apart = log_probability, apart
     return path

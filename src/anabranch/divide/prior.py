@@ -1,34 +1,50 @@
 """Prior draws within a path, and its prior probability.
 
 The fixed sites are held at their values, the others drawn from the prior. A draw counts if the guards hold, with the
-probability of the fixed values as its weight; the mean weight is the prior probability of the path.
+probability of the fixed values as its weight; the mean weight is the prior probability of the path. Where the guards
+are hardly ever met, both come from `splitting`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.divide.batch import Batch, Constraints
+from anabranch.divide.batch import Batch, Constraints, stable_hash
+from anabranch.divide.distributions import why_not_drawn
 from anabranch.divide.forms import Together
+from anabranch.divide.guarded_prior import whole_path
 from anabranch.divide.interpret import interpret, put_coordinates
 from anabranch.divide.recorder import TooManySites
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.splitting import Splitting, pooled
 from anabranch.limits import checkpoint
 
 if TYPE_CHECKING:
     from anabranch.divide.path import Path
 
-__all__ = ["PriorDraws", "draw_within"]
+__all__ = ["PriorDraws", "draw_within", "more_draws"]
 
 _ATTEMPTS_PER_DRAW = 100
+_PROBE, _RARE = 1_000, 1 / 200
+"""Attempts after which guards that are met by less than this share are led to by splitting."""
+_RUNS = 4
+"""Independent runs of splitting, which show its error."""
 _MIN_ATTEMPTS = {False: 100, True: 10}  # if interpreted, each costs a run of the Python
 # Not the stream of exploration: the executions that found a path must not also say how probable it is.
 _STREAM = 1
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Points to which splitting has led, and their log weights: of each run, the probability that it found."""
+
+    points: np.ndarray
+    log_weights: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -36,11 +52,12 @@ class PriorDraws:
     """Draws from the prior within a path.
 
     Attributes:
-        points: the draws, at max_attempts as many as were asked for; fewer if the guards are rarely met.
+        points: the draws, at most as many as were asked for; fewer if the guards are rarely met.
         log_weights: their weights; all the same unless the probability of a fixed value depends on the draw.
         log_probability: log prior probability of the path, as estimated from these draws.
         log_probability_sd: its Monte Carlo error; zero where the probability is exact.
-        attempts: executions drawn, inside the path or not.
+        attempts: executions drawn, inside the path or not, by splitting the steps of all particles.
+        pool: where splitting has led to, from which `more_draws` come.
     """
 
     points: np.ndarray
@@ -48,6 +65,7 @@ class PriorDraws:
     log_probability: float
     log_probability_sd: float
     attempts: int
+    pool: Pool | None = None
 
 
 def draw_within(
@@ -66,6 +84,8 @@ def draw_within(
         batches.append(_batch(path, size, seed, attempts, columns))
         found += len(batches[-1][0])
         attempts += size
+        if attempts >= _PROBE and found < _RARE * attempts and _can_split(path):
+            return _by_splitting(path, n, seed)
         size = min(size if path.interpreted else min(2 * size, 20_000), max_attempts - attempts)
     points, log_weights, every = (np.concatenate(part) for part in zip(*batches, strict=True))
     log_mean = logsumexp(every) - np.log(attempts)
@@ -77,12 +97,46 @@ def draw_within(
     return PriorDraws(points[:n], log_weights[:n], float(log_mean), float(error), attempts)
 
 
+def _can_split(path: Path) -> bool:
+    """Whether the path has one decision sequence with guards, and draws that follow its density."""
+    recording = path.recording
+    if path.interpreted or len(path.recordings) > 1 or not any(d.node is not None for d in recording.decisions):
+        return False
+    return not any(why_not_drawn(site) for site in recording.sites)
+
+
+def _by_splitting(path: Path, n: int, seed: int) -> PriorDraws:
+    """Draws that are led to where the guards hold; each run has the weight of the probability that it found."""
+    prior = path.recording.once(whole_path)
+    splits = Splitting().run(prior, stable_hash("split", seed) >> 2, number=_RUNS)
+    log_probability, sd = pooled(splits)
+    points = np.concatenate([split.points for split in splits])
+    weights = np.concatenate([np.full(len(split.points), split.log_probability) for split in splits])
+    chosen = np.random.default_rng((seed, 4)).permutation(len(points))[:n]
+    drawn = prior.completed(points[chosen], seed) if len(chosen) else points[:0]
+    evaluations = sum(split.evaluations for split in splits)
+    return PriorDraws(drawn, weights[chosen], log_probability, sd, evaluations, Pool(points, weights))
+
+
+def more_draws(path: Path, draws: PriorDraws, n: int, seed: int) -> PriorDraws:
+    """Other draws from where splitting has led to, moved on from there; their probability is the same estimate."""
+    assert draws.pool is not None
+    prior, rng = path.recording.once(whole_path), np.random.default_rng((seed, 5))
+    chosen = rng.permutation(len(draws.pool.points))[:n]
+    if not len(chosen):
+        return draws
+    settings = Splitting()
+    points = prior.completed(settings.moved(prior, draws.pool.points[chosen], rng), seed)
+    attempts = settings.steps * len(chosen)
+    return replace(draws, points=points, log_weights=draws.pool.log_weights[chosen], attempts=attempts)
+
+
 def _batch(
     path: Path, size: int, seed: int, offset: int, columns: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A batch of attempts: the points inside the path with their log weights, and the log weight of every attempt.
 
-    Each decision sequence tries the same executions, and an execution belongs to one of them at max_attempts.
+    Each decision sequence tries the same executions, and an execution belongs to one of them at most.
     """
     every = np.full(size, -np.inf)
     inside = np.zeros((size, path.dim))

@@ -1,14 +1,12 @@
 """Facts about the sites of a path: the values of discrete ones, which of them guards read, how their prior is drawn."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpyro.distributions as dist
 from jax.tree_util import tree_leaves
 from numpyro.distributions import constraints
 
-from anabranch.divide.distributions import base_support
+from anabranch.divide.distributions import base_support, why_not_drawn
 from anabranch.divide.graph import Node
 from anabranch.divide.internals import as_input
 from anabranch.divide.path import Path
@@ -66,16 +64,6 @@ def is_prior_alone(path: Path) -> bool:
     """
     terms = [each for recording in path.recordings for each in recording.observations if not each.adds_nothing]
     return not path.interpreted and not terms and prior_is_sampled(path)
-
-
-def why_not_drawn(site: Site) -> str:
-    """Why the draws of a site do not have the density that it states, as a clause; empty if they have."""
-    parts = list(_within(site.distribution))
-    if any(isinstance(part, dist.ImproperUniform) for part in parts):
-        return "an improper prior has no draws"
-    if site.scale is not None or any(isinstance(part, dist.MaskedDistribution) for part in parts):
-        return "a mask or a scale gives the site another density than its draws have"
-    return ""
 
 
 def independent_sites(path: Path) -> list[int]:
@@ -149,11 +137,3 @@ def _union(bounds: tuple[Bounds | None, ...]) -> Bounds | None:
     lows, highs = [each.low for each in known], [each.high for each in known]
     low = None if None in lows else min(lows)  # type: ignore[type-var]
     return Bounds(low, None if None in highs else max(highs))  # type: ignore[type-var]
-
-
-def _within(distribution: dist.Distribution) -> Iterator[dist.Distribution]:
-    """A distribution and those inside it."""
-    yield distribution
-    for part in vars(distribution).values():
-        if isinstance(part, dist.Distribution):
-            yield from _within(part)

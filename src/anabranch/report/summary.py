@@ -113,9 +113,15 @@ def summary(name: str, solutions: Sequence[Solution], evidence: Evidence, run: R
         [f"and {left_out:,} more decisions, in posterior.decisions"] * bool(left_out),
         [_row(label, solution, evidence, k) for k, (label, solution) in enumerate(zip(labels, shown, strict=True))],
         [*_other_paths(solutions, evidence, len(shown)), *([f"In all of the paths shown: {common}"] * bool(common))],
-        [run.stopped, f"{cost}, seed {run.seed}{found}.", *notes_of(solutions, evidence)[:MAX_WARNINGS]],
+        [run.stopped, f"{cost}, seed {run.seed}{found}.", *_unmet(run), *notes_of(solutions, evidence)[:MAX_WARNINGS]],
         [*warnings[:MAX_WARNINGS], *more],
     )
+
+
+def _unmet(run: Run) -> list[str]:
+    """What no execution has met."""
+    more = [f"and {len(run.unmet) - MAX_WARNINGS} more, in posterior.unmet"] * (len(run.unmet) > MAX_WARNINGS)
+    return [f"Not met: {'; '.join([*run.unmet[:MAX_WARNINGS], *more])}."] if run.unmet else []
 
 
 def evidence_in_words(solutions: Sequence[Solution], evidence: Evidence) -> str:

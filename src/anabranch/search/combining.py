@@ -77,6 +77,7 @@ class Combining:
             prior_mass_truncated=state.division.prior_mass_truncated,
             log_possible_not_found=float(np.log(not_found) + best) if is_cut else None,
             elimination=state.settings.elimination,
+            unmet=tuple(state.division.unmet),
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
             history=state.history,
@@ -100,10 +101,14 @@ class Combining:
     def _possible_of_unvisited(
         self, state: SearchState, waiting: Collection[PathRecord], best: float
     ) -> dict[PathRecord, float]:
-        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate."""
+        """The log evidence that each unvisited path may have, if it waits for its visit or has a prior estimate; by the
+        likelihood where executions were led to it, if that is all that is known."""
         out = {}
         for record in state.table:
-            if not record.visits and (record.estimate is not None or record in waiting):
+            likelihood = record.target.best_likelihood
+            if not record.visits and record.estimate is None and record not in waiting and likelihood > -np.inf:
+                out[record] = record.path.log_prior_probability + likelihood
+            elif not record.visits and (record.estimate is not None or record in waiting):
                 prior = record.path.log_prior_probability
                 bound = prior + best if prior > -np.inf else state.table.log_evidence
                 prior_estimate = max(min(bound, record.log_possible), record.log_evidence)
@@ -113,7 +118,7 @@ class Combining:
     def _notes(self, state: SearchState) -> Iterator[str]:
         """What the user asked for and did not get, and what went wrong on single paths."""
         table = state.table
-        for name in sorted(state.division.unmet):
+        for name in sorted(state.division.unmet_split):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
         if (evaluations := _reliable_budget(state)) > state.limits.budget:
             yield (

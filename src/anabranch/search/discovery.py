@@ -1,23 +1,25 @@
 """Discover: executions from the prior find the first paths, proposals from the paths with mass find more.
 
-The algorithm is that of the paper's section 6.2 and appendix E; the proposals themselves are in `divide.discover`.
+The algorithm is that of the paper's section 6.2 and appendix E; the proposals themselves are in `divide.discover`. What
+neither of them finds, for it is too rare a priori, is solved for (`divide.solve`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from anabranch.allocate import PathRecord, Visit
 from anabranch.allocate.first_visits import that_may_matter
-from anabranch.divide import Executions, Proposals, counts_of, hours_warning, neighbours, propose
+from anabranch.divide import Executions, Proposals, Solving, counts_of, hours_warning, neighbours, propose
 from anabranch.limits import LimitReached, enforced
 from anabranch.search.state import SearchState
-from anabranch.settings import check, share, whole
+from anabranch.settings import check, instance, share, whole
 
 __all__ = ["Discovery"]
 
@@ -34,14 +36,17 @@ class Discovery:
         max_python_runs: runs of the program's Python, about one for each path, after which the prior is no longer
             explored; more take longer before the first visit.
         final_searches: rounds of proposals from the paths that matter before the run may stop; more find more paths.
+        solving: how answers and values that no execution has met are solved for; None: they are not.
     """
 
     time_share: float = 0.3
     max_python_runs: int = 1_000
     final_searches: int = 10
+    solving: Solving | None = field(default_factory=Solving)
 
     def __post_init__(self) -> None:
-        check(self, time_share=share(zero=False), max_python_runs=whole(), final_searches=whole())
+        check(self, time_share=share(zero=False), max_python_runs=whole(), final_searches=whole(),
+              solving=instance(Solving, "a Solving()").or_none())  # fmt: skip
 
     # From the prior ---------------------------------------------------------------------------------------------
 
@@ -54,6 +59,7 @@ class Discovery:
         division.check_some_end()
         state.table.update(division, arrivals)
         state.active = state.active.proposed(counts_of(arrivals))
+        self._solve(state)
         if settings.prune_negligible:
             _activate(state, state.table.records)
         _warn_of_hours(state)
@@ -75,6 +81,28 @@ class Discovery:
         interpreted = any(path.interpreted for path in state.division.by_signature.values())
         in_time = not state.limits.within(self.time_share).time_is_over
         return in_time and not interpreted and state.division.python_runs < self.max_python_runs
+
+    # What chance does not find ----------------------------------------------------------------------------------
+
+    def _solve(self, state: SearchState) -> None:
+        """Lead executions to what none has met, and add the paths that this finds, with the likelihood there."""
+        if self.solving is None:
+            return
+        known, arrivals = set(state.table.records), list[Executions]()
+        try:
+            with enforced(state.limits.within(min(2 * self.time_share, 1.0))):
+                for found in self.solving.answers(state.division, state.solved, state.seed):
+                    arrivals += found
+                if not state.has_many_paths:
+                    arrivals += self.solving.values(state.division, state.solved, state.seed)
+        except LimitReached:
+            state.limits.check()
+        state.table.update(state.division, arrivals)
+        state.executions += sum(counts_of(arrivals).values())
+        new = [record for key, record in state.table.records.items() if key not in known]
+        _activate(state, [record.path.signature for record in new])
+        for record in new:
+            _look_behind(record)
 
     # From the paths with mass -----------------------------------------------------------------------------------
 
@@ -98,12 +126,12 @@ class Discovery:
             self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
 
     def finds_more(self, state: SearchState) -> bool:
-        """Whether many more proposals find paths that are to be visited."""
+        """Whether many more proposals find paths, or decision sequences of known ones, that are to be visited."""
         settings, table = state.settings, state.table
-        weights, before = table.weights(), len(table)
+        weights, known = table.weights(), set(table)
         if settings.systematic and not state.has_many_paths:
             self._propose_neighbours(state, that_may_matter(table.solved, state, by_mean=True))
-            if len(table) > before:
+            if not known.issuperset(table):
                 return bool(state.waiting())
         least = settings.thresholds.weight_that_matters
         heavy = [record for record, weight in weights.items() if weight > least]
@@ -112,9 +140,10 @@ class Discovery:
                 rng = np.random.default_rng((state.seed, 1 + record.number, state.rounds, 4, search))
                 found = propose(state.division, record.path, _states(state, record, rng), rng)
                 _remember(state, record, weights[record], found)
-            if len(table) > before:
+            if not known.issuperset(table):
                 return bool(state.waiting())
-        return False
+        self._solve(state)
+        return not known.issuperset(table) and bool(state.waiting())
 
     def _propose_neighbours(self, state: SearchState, records: Sequence[PathRecord]) -> None:
         """Find the neighbours of each of these paths, once."""
@@ -127,6 +156,16 @@ class Discovery:
             found = neighbours(state.division, record.path, _states(state, record, rng), rng)
             _remember(state, record, weights[record], found)
             _activate(state, found.counts)
+
+
+def _look_behind(record: PathRecord) -> None:
+    """Evaluate the likelihood of a path where executions were led to it: it may be larger than any before."""
+    points = record.target.known
+    if len(points):
+        record.target.allow(np.inf)
+        # What goes wrong here goes wrong at the visit, which tells the user.
+        with suppress(Exception), np.errstate(all="ignore"):
+            record.target.evaluate(points)
 
 
 def _is_current(state: SearchState, record: PathRecord) -> bool:

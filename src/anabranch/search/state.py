@@ -9,7 +9,7 @@ import numpy as np
 
 from anabranch.allocate import AllocationState, PathRecord
 from anabranch.combine.history import History
-from anabranch.divide import Division
+from anabranch.divide import Division, Solved
 from anabranch.progress import Status
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class SearchState(AllocationState):
         first_visits: paths visited so far.
         idle_rounds: the last so many rounds took no evaluation.
         is_cut_short: False once the run has stopped by itself, and not at a limit.
+        solved: what was solved for so far.
         history: the visits so far.
         walk: the walk over paths, if there is one.
     """
@@ -39,6 +40,7 @@ class SearchState(AllocationState):
     first_visits: int = 0
     idle_rounds: int = 0
     is_cut_short: bool = True
+    solved: Solved = field(default_factory=Solved)
     history: History = field(default_factory=History)
     walk: Walk | None = None
 

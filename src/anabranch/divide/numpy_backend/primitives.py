@@ -297,6 +297,16 @@ CONDITIONS: dict[str, Condition] = {
     "scatter": lambda params: params["update_jaxpr"] is None,  # otherwise it applies some function in place
 }
 
+# --- Conditions ------------------------------------------------------------------------------------------------------
+
+COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
+"""The sign with which a - b is positive where the condition holds."""
+EQUALITIES = {"eq": -1.0, "ne": 1.0}
+"""The same of |a - b|."""
+JUNCTIONS = {"and": "min", "or": "max", "not": "neg", "reduce_and": "reduce_min", "reduce_or": "reduce_max"}
+"""The primitive that makes the margin of a condition out of those of its parts (`margins`)."""
+MOVES = {"broadcast_in_dim", "concatenate", "copy", "reshape", "rev", "slice", "squeeze", "stack", "transpose"}
+
 # --- Calls and control flow ------------------------------------------------------------------------------------------
 
 CALL_BODIES = {
