@@ -9,9 +9,12 @@ import numpyro
 import numpyro.distributions as dist
 from jax.tree_util import tree_flatten, tree_leaves, tree_unflatten
 
-from anabranch.divide import NamedValues, Observation, Path, Recording, Terms, draw, unwrapped, with_batch_axis
+from anabranch.divide import NamedValues, Node, Observation, Path, Recording, Terms, draw, unwrapped, with_batch_axis
 
-__all__ = ["log_likelihoods", "replicates"]
+__all__ = ["Parts", "data_of", "log_likelihoods", "pointwise", "replicates"]
+
+Parts = tuple[tuple[str, int], ...]
+"""The names of observations, each with the number of its parts."""
 
 _BLOCK = 256
 """Points evaluated at once: the intermediate results of a large density need memory for each."""
@@ -27,6 +30,25 @@ def log_likelihoods(path: Path, points: np.ndarray, *, data_only: bool = False) 
         NamedValues(index, {name: np.broadcast_to(x, (len(index), *x.shape[1:])) for name, x in found.items()})
         for index, found in _over_points(path, points, of)
     ]
+
+
+def pointwise(path: Path, points: np.ndarray) -> tuple[Parts | None, np.ndarray]:
+    """The observations, None if they differ within the path, and the log likelihood of each part at each point."""
+    found = log_likelihoods(path, points, data_only=True)
+    parts = tuple((name, value[0].size) for name, value in found[0].values.items())
+    out = np.zeros((len(points), sum(size for _, size in parts)))
+    for each in found:
+        if tuple((name, value[0].size) for name, value in each.values.items()) != parts:
+            return None, out
+        if parts:
+            out[each.index] = np.concatenate([v.reshape(len(v), -1) for v in each.values.values()], axis=1)
+    return parts, out
+
+
+def data_of(path: Path) -> dict[str, np.ndarray]:
+    """The observed values by name, in the order of the program; without those that are random."""
+    observations = [each for each in path.recording.observations if each.is_data]
+    return {each.name: np.asarray(each.inputs[0]) for each in observations if not isinstance(each.inputs[0], Node)}
 
 
 def replicates(path: Path, points: np.ndarray, rng: np.random.Generator) -> list[NamedValues]:

@@ -14,6 +14,7 @@ from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
+from anabranch.combine.odds import Group, Odds, odds
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
@@ -131,13 +132,33 @@ class Posterior:
         """The posterior mean of a function of a draw, and its Monte Carlo error.
 
         f takes a `Draw` and returns a number or an array. The mean is conditional on the names that f reads: draws
-        without one of them are left out. A path with more than `max_draws` draws is resampled to that many, and the
-        error includes the resampling. The error is infinite if all draws come from one chain or run.
+        without one of them are left out, and so are those at which f is None. A path with more than `max_draws` draws
+        is resampled to that many, and the error includes the resampling. The error is infinite if all draws come from
+        one chain or run.
         """
         _OF_DRAW("f", f)
         max_draws = whole(1)("max_draws", max_draws)
         self._check_draws()
         return expectation.expectation(self.solutions, self.evidence, f, max_draws)
+
+    def odds(self, group: Group, against: Group | None = None, *, max_draws: int = 4000) -> Odds:
+        """The odds of a group of executions against another one, a posteriori and a priori, and their Bayes factor.
+
+        A group is a function of a `Draw` that is true for its draws. Without `against`, the other group has all other
+        draws with the names that the function reads. Errors are those of the logarithms, as in `log_posterior_odds_sd`.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> odds = ab.infer(programs.branching, 2.0, seed=0).odds(lambda draw: draw["z0"] < 0)
+            >>> abs(odds.prior_odds - 1) < 3 * odds.log_prior_odds_sd < 0.1  # a normal variable is as often negative
+            True
+        """
+        _OF_DRAW("group", group)
+        _OF_DRAW.or_none()("against", against)
+        max_draws = whole(1)("max_draws", max_draws)
+        self._check_draws()
+        return odds(self.solutions, group, against, self.run.log_possible_not_found, max_draws)
 
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""
