@@ -9,12 +9,12 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine.draws import Draw, drawn_at
-from anabranch.combine.probability import listed_names
+from anabranch.combine.names import listed_names
 from anabranch.combine.solution import Solution
 from anabranch.conquer.estimate import heavy_tailed
 from anabranch.conquer.weights import systematic
 
-__all__ = ["MIN_DRAWS", "Function", "Part", "parts_of", "sampled"]
+__all__ = ["MIN_DRAWS", "Function", "Part", "effective_draws", "parts_of", "sampled"]
 
 Function = Callable[[Draw], Any]
 
@@ -79,17 +79,22 @@ def sampled(
 
 def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
     """Indices and weights of the draws of a path, resampled if they are more than the limit, and c_k."""
-    estimate = solution.estimate
-    assert estimate is not None
-    weights = solution.weights
+    weights, ess = solution.weights, effective_draws(solution)
     own = 1 / (weights**2).sum()
-    ess = np.inf if solution.is_exact else estimate.ess if estimate.ess > 0 else own
-    ess /= heavy_tailed(1.0, estimate.pareto_k, ess) ** 2
     if len(weights) <= limit:
         return np.arange(len(weights)), weights, own / ess
     chosen = systematic(weights, limit, rng)
     # The variance of resampling adds to that of the draws.
     return chosen, np.full(limit, 1 / limit), 1 + limit / ess
+
+
+def effective_draws(solution: Solution) -> float:
+    """The effective number of draws of a path, fewer where their weights have a heavy tail; infinite if it is exact."""
+    estimate = solution.estimate
+    assert estimate is not None
+    own = 1 / (solution.weights**2).sum()
+    ess = np.inf if solution.is_exact else estimate.ess if estimate.ess > 0 else own
+    return float(ess / heavy_tailed(1.0, estimate.pareto_k, ess) ** 2)
 
 
 def _called(f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None]) -> list[np.ndarray | None]:

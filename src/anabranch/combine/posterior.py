@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,15 @@ from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
+from anabranch.combine.names import check_name, reader
 from anabranch.combine.odds import Group, Odds, odds
+from anabranch.combine.quantile import Interval, quantile
 from anabranch.combine.solution import Run, Solution
+from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
-from anabranch.settings import function, whole
+from anabranch.settings import function, share, whole
+from anabranch.settings import names as names_rule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Posterior"]
 
 _OF_DRAW = function("of a draw")
+_QUANTITY = function("of a draw, or the name of a site or deterministic", or_name=True)
 _DIAGNOSTICS = ("log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat", "tail")
 
 
@@ -119,27 +124,84 @@ class Posterior:
         """What is worth knowing and no failed diagnostic, as sentences: how many variables were not summed out."""
         return diagnose.notes_of(self.solutions, self.evidence)
 
-    def probability(self, name: str) -> dict[Any, float]:
+    def probability(self, name: str) -> probability.Probabilities:
         """The posterior probability of each value of a discrete site or deterministic, the most probable first.
 
-        The value None stands for executions without the name. A deterministic is discrete on a path where its values
-        are whole numbers, booleans, or the same at every draw. A vector is a tuple.
+        It is a dictionary from value to probability, whose `errors` has the standard error of each. The value None
+        stands for executions without the name. A deterministic is discrete on a path where its values are whole
+        numbers, booleans, or the same at every draw. A vector is a tuple.
+
+        Example:
+            >>> import anabranch as ab, numpyro.distributions as dist
+            >>> def coin(heads):
+            ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+            ...     ab.observe("heads", dist.Binomial(10, 0.5 if fair else 0.9), heads)
+            >>> ab.infer(coin, 7).probability("fair")
+            {1: 0.6712 ± 0, 0: 0.3288 ± 0}
         """
         self._check_draws()
-        return probability.probability(self.solutions, self.evidence.weights, name, self._conditionals)
+        return probability.probability(self.solutions, self.evidence, name, self._conditionals)
 
-    def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
-        """The posterior mean of a function of a draw, and its Monte Carlo error.
+    def expectation(self, f: str | Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
+        """The posterior mean of a function of a draw, or of a site or deterministic, and its Monte Carlo error.
 
-        f takes a `Draw` and returns a number or an array. The mean is conditional on the names that f reads: draws
-        without one of them are left out, and so are those at which f is None. A path with more than `max_draws` draws
-        is resampled to that many, and the error includes the resampling. The error is infinite if all draws come from
-        one chain or run.
+        f takes a `Draw` and returns a number or an array; or it is a name, such as "mu" or "mu[3]". The mean is
+        conditional on the names that f reads: draws without one of them are left out, and so are those at which f is
+        None. A path with more than `max_draws` draws is resampled to that many, and the error includes the resampling.
+        The error is infinite if all draws come from one chain or run.
         """
-        _OF_DRAW("f", f)
+        max_draws = whole(1)("max_draws", max_draws)
+        return expectation.expectation(self.solutions, self.evidence, self._reader(f), max_draws)
+
+    def quantile(self, f: str | Callable[[Draw], Any], q: Any, *, max_draws: int = 4000) -> tuple[Any, Any]:
+        """The posterior quantile of a function of a draw, or of a name, and its Monte Carlo error.
+
+        q is a number from 0 to 1 or an array of them, whose axes come first in the answer. f is as in `expectation`,
+        and so are the draws that count.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> median, sd = ab.infer(programs.branching, 2.0, budget=20_000).quantile("z0", 0.5)
+            >>> sd < 0.1
+            True
+        """
+        shares = np.asarray(q, float)
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise errors.BadSetting(f"q must be a number from 0 to 1, or an array of them; got {q!r}")
+        max_draws = whole(1)("max_draws", max_draws)
+        values, sds = quantile(self.solutions, self.evidence, self._reader(f), shares, max_draws)
+        return (values, sds) if values.ndim else (float(values), float(sds))
+
+    def interval(self, f: str | Callable[[Draw], Any], mass: float = 0.9, *, max_draws: int = 4000) -> Interval:
+        """The central interval with this posterior mass: `low` and `high`, with their errors `low_sd` and `high_sd`."""
+        mass = share(zero=False, one=False)("mass", mass)
+        values, sds = self.quantile(f, [(1 - mass) / 2, (1 + mass) / 2], max_draws=max_draws)
+        return Interval(*_plain(values), *_plain(sds))
+
+    def summary(self, names: Iterable[str] | None = None, mass: float = 0.9, *, max_draws: int = 4000) -> pd.DataFrame:
+        """A row for each number of each site and deterministic, over all paths: `mu[0]` is the first of a vector.
+
+        Columns: `mean` and `sd` of the posterior, given that an execution has the name; `low` and `high`, the ends of
+        the central interval with this mass; `mcse`, the Monte Carlo error of the mean; `ess`, how many independent
+        draws would have that error; `share`, the posterior mass of the executions that have the name.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> table = ab.infer(programs.branching, 2.0, budget=20_000).summary()
+            >>> list(table.index), list(table.columns)
+            (['z0', 'z2', 'z3', 'z1'], ['mean', 'sd', 'low', 'high', 'mcse', 'ess', 'share'])
+        """
+        import pandas as pd
+
+        mass, chosen = share(zero=False, one=False)("mass", mass), names_rule().or_none()("names", names)
         max_draws = whole(1)("max_draws", max_draws)
         self._check_draws()
-        return expectation.expectation(self.solutions, self.evidence, f, max_draws)
+        for name in chosen or ():
+            check_name(self.solutions, name)
+        rows = summarised(self.solutions, self.evidence, chosen, mass, max_draws)
+        return pd.DataFrame(rows, columns=["name", *SUMMARY_COLUMNS]).set_index("name")
 
     def odds(self, group: Group, against: Group | None = None, *, max_draws: int = 4000) -> Odds:
         """The odds of a group of executions against another one, a posteriori and a priori, and their Bayes factor.
@@ -150,7 +212,7 @@ class Posterior:
         Example:
             >>> import anabranch as ab
             >>> from anabranch import programs
-            >>> odds = ab.infer(programs.branching, 2.0, seed=0).odds(lambda draw: draw["z0"] < 0)
+            >>> odds = ab.infer(programs.branching, 2.0, budget=20_000).odds(lambda draw: draw["z0"] < 0)
             >>> abs(odds.prior_odds - 1) < 3 * odds.log_prior_odds_sd < 0.1  # a normal variable is as often negative
             True
         """
@@ -244,6 +306,11 @@ class Posterior:
         known = ", ".join(repr(solution.path.description) for solution in self.solutions[:5])
         raise errors.UnknownName(f"no path with draws is described as {path!r}", remedy=f"The heaviest: {known}")
 
+    def _reader(self, f: str | Callable[[Draw], Any]) -> Callable[[Draw], Any]:
+        """A function of a draw from a function or a name."""
+        self._check_draws()
+        return reader(self.solutions, _QUANTITY("f", f))
+
     def _check_draws(self) -> None:
         with_draws(self.solutions, self.evidence.weights)
 
@@ -273,6 +340,11 @@ def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
         "method": "" if estimate is None else estimate.method,
         "prior_probability": path.prior_probability,
     }
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """The rows: numbers, or arrays."""
+    return values.tolist() if values.ndim == 1 else list(values)
 
 
 def _takes_two(f: Callable[..., Any]) -> bool:
