@@ -86,7 +86,8 @@ class MaskedData(AnabranchError):
 
 
 class ImproperSite(AnabranchError):
-    """Raised when a mask removes the prior of a latent site from the density; mask the observations alone."""
+    """Raised when a mask removes the prior of a latent site from the density, or when an improper prior would have to
+    be drawn from; mask the observations alone, and give the site a proper prior."""
 
 
 class NoRandomVariables(AnabranchError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
+from anabranch.combine import diagnose, expectation, observed, prediction, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.names import check_name, reader
@@ -238,16 +238,38 @@ class Posterior:
         arguments = (rng,) if _takes_two(f) else ()
         return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
 
+    def predictive(self, *args: Any, n: int = 1000, seed: int = 0, **kwargs: Any) -> Draws:
+        """n executions of the program with other arguments, given posterior draws: prediction at new inputs.
+
+        Arguments of the program that are left out are None; without any argument, it has those of the run. Every
+        observation is drawn: one whose value is None in the shape of its distribution, else in the shape of the value.
+
+        An execution goes where the values of its draw lead it with the new arguments. A site that the draw does not
+        have, or whose value does not fit there (another shape, outside the support), is drawn from the prior.
+
+        Example:
+            >>> import anabranch as ab, jax.numpy as jnp, numpy as np, numpyro.distributions as dist
+            >>> def line(x, y):
+            ...     slope = ab.sample("slope", dist.Normal(0.0, 10.0))
+            ...     ab.observe("y", dist.Normal(slope * jnp.asarray(x), 0.1), y)
+            >>> posterior = ab.infer(line, np.array([1.0, 2.0]), np.array([3.0, 6.0]), budget=20_000)
+            >>> new = posterior.predictive(np.array([10.0, 20.0, 30.0]))["y"]
+            >>> new.shape, new.mean(axis=0).round().tolist()
+            ((1000, 3), [30.0, 60.0, 90.0])
+        """
+        n, seed = checked_number(n, seed)
+        picked = pick(self.solutions, self.evidence.weights, n, seed)
+        return prediction.predictive(self.program, picked, n, seed, args, kwargs)
+
     def replicate(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
-        """Replicated data by the name of the observation: one draw from its distribution at each of n draws.
+        """Replicated data by the name of the observation: the new data of `predictive` with the arguments of the run.
 
         Each is an array with the draws as its first axis, masked where an execution lacks the observation, or a list
         if the shapes differ. Data that the program computes with stay as observed.
         """
         n, seed = checked_number(n, seed)
-        rng = np.random.default_rng([seed, 2])
         picked = pick(self.solutions, self.evidence.weights, n, seed)
-        return by_observation(picked, n, lambda path, points: observed.replicates(path, points, rng))
+        return prediction.replicated(self.program, picked, n, seed)
 
     def log_likelihood(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
         """The log density of each part of each observation, and of each factor, at n draws; shapes as `replicate`."""
