@@ -141,8 +141,19 @@ class DCC:
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
         """Find paths, solve them, and combine the answers, until a limit is reached."""
         state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
-        with one_blas_thread(), Workers(workers, limits) as pool:
-            return infer_paths(state, pool, progress)
+        return self._searched(state, workers, progress)
+
+    def _searched(self, state: SearchState, workers: int, progress: Progress) -> Posterior:
+        """Search until a limit is reached; the posterior keeps the state, to go on from there."""
+        with one_blas_thread(), Workers(workers, state.limits) as pool:
+            posterior = infer_paths(state, pool, progress)
+
+        def resume(limits: Limits, workers: int, progress: Progress) -> Posterior:
+            state.go_on(limits)
+            return self._searched(state, workers, progress)
+
+        posterior.resume = resume
+        return posterior
 
     def __repr__(self) -> str:
         """The settings; the schedule and those after it only if they are not the default."""

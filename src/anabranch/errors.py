@@ -155,3 +155,8 @@ class NoObservations(AnabranchError):
 
 class CannotLoad(AnabranchError):
     """Raised when a folder holds no posterior that this version can read; the message says why."""
+
+
+class CannotContinue(AnabranchError):
+    """Raised by `Posterior.more` when the run cannot go on: it has gone on before, was loaded, or its engine cannot; go
+    on from the posterior that `more` returned, or run `infer` again."""

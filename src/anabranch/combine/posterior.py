@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -12,16 +11,19 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, prediction, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
+from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.names import check_name, reader
 from anabranch.combine.odds import Group, Odds, odds
+from anabranch.combine.paths_frame import paths_frame
 from anabranch.combine.quantile import Interval, quantile
 from anabranch.combine.solution import Run, Solution
 from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
-from anabranch.settings import function, share, whole
+from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.progress import Progress, make_progress
+from anabranch.settings import flag, function, share, whole
 from anabranch.settings import names as names_rule
 
 if TYPE_CHECKING:
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Posterior"]
 
+Resume = Callable[[Limits, int, Progress], "Posterior"]
+"""Continues a run, within limits, with a number of threads and a display of its progress."""
 _OF_DRAW = function("of a draw")
 _QUANTITY = function("of a draw, or the name of a site or deterministic", or_name=True)
-_DIAGNOSTICS = ("log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat", "tail")
 
 
 class Posterior:
@@ -44,6 +47,7 @@ class Posterior:
         program: the program with its arguments.
         solutions: the paths with their estimates, the heaviest first; paths without an estimate come last.
         run: why the run stopped, and what it cost.
+        resume: what continues the run (`more`); None if nothing does.
         given_evidence: the evidence and the path weights that an engine estimated from whole executions, in the order
             of `solutions`; None if they are sums over the paths.
 
@@ -68,6 +72,47 @@ class Posterior:
         self.solutions = tuple(solutions[k] for k in order)
         self.given_evidence = None if evidence is None else evidence.reordered(order)
         self._conditionals: probability.Conditionals = {}
+        self.resume: Resume | None = None
+
+    def more(
+        self,
+        budget: int = 1_000_000,
+        seconds: float | None = None,
+        tolerance: float | None = TOLERANCE,
+        *,
+        progress: bool | None = None,
+        workers: int | None = None,
+    ) -> Posterior:
+        """The posterior after the run has gone on from where it was: nothing is found, compiled or computed again.
+
+        Args:
+            budget: evaluations beyond those of the run so far.
+            seconds, tolerance, progress, workers: as in `infer`, for what follows.
+
+        A run goes on once from a posterior, also after an interrupt, and then from the one that this returns. Only runs
+        of `DCC` can, in the process in which they ran.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> first = ab.infer(programs.branching, 2.0, budget=20_000)
+            >>> second = first.more(budget=60_000)
+            >>> second.run.evaluations > first.run.evaluations, second.log_evidence_sd < first.log_evidence_sd
+            (True, True)
+        """
+        budget = whole(1)("budget", budget)
+        limits = Limits(self.run.evaluations + budget, seconds, tolerance)
+        workers = whole(1).or_none()("workers", workers) or os.cpu_count() or 1
+        progress = flag().or_none()("progress", progress)
+        if self.resume is None:
+            raise errors.CannotContinue(
+                "this run cannot go on: it has gone on already, it was loaded, or its engine cannot",
+                remedy="Use the posterior that more returned, or run infer again with a larger budget and the default "
+                "engine",
+            )
+        resume, self.resume = self.resume, None
+        with interruptible(limits), make_progress(progress) as display:
+            return resume(limits, workers, display)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -96,13 +141,7 @@ class Posterior:
         `evaluations` are points at which the density was computed, and `terms` what each of them takes: evaluations of
         the program's graph, more than one where discrete variables are summed out (`describe`).
         """
-        import pandas as pd
-
-        rows = zip(self.solutions, self.evidence.weights, self.evidence.weight_sds, strict=True)
-        frame = pd.DataFrame([_row(solution, float(weight), float(sd)) for solution, weight, sd in rows])
-        if self.log_evidence is None:
-            frame[["log_evidence", "log_evidence_sd"]] = np.nan  # the engine estimated path weights alone
-        return frame
+        return paths_frame(self.solutions, self.evidence)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -234,9 +273,7 @@ class Posterior:
         """
         _OF_DRAW("f", f)
         n, seed = checked_number(n, seed)
-        rng = np.random.default_rng([seed, 1])
-        arguments = (rng,) if _takes_two(f) else ()
-        return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
+        return prediction.called(f, self.draws(n, seed), np.random.default_rng([seed, 1]))
 
     def predictive(self, *args: Any, n: int = 1000, seed: int = 0, **kwargs: Any) -> Draws:
         """n executions of the program with other arguments, given posterior draws: prediction at new inputs.
@@ -341,6 +378,9 @@ class Posterior:
 
         return summary(self.program.name, self.solutions, self.evidence, self.run, self.warnings)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "resume": None}  # what is compiled stays in its process
+
     def __repr__(self) -> str:
         return self._summary().text()
 
@@ -348,32 +388,6 @@ class Posterior:
         return self._summary().html()
 
 
-def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
-    path, estimate = solution.path, solution.estimate
-    return {
-        "path": path.description,
-        "weight": np.nan if estimate is None else weight,
-        "weight_sd": np.nan if estimate is None else weight_sd,
-        **{name: np.nan if estimate is None else getattr(estimate, name) for name in _DIAGNOSTICS},
-        "dim": path.dim,
-        "evaluations": 0 if estimate is None else estimate.evaluations,
-        "terms": solution.terms,
-        "visits": solution.visits,
-        "method": "" if estimate is None else estimate.method,
-        "prior_probability": path.prior_probability,
-    }
-
-
 def _plain(values: np.ndarray) -> list[Any]:
     """The rows: numbers, or arrays."""
     return values.tolist() if values.ndim == 1 else list(values)
-
-
-def _takes_two(f: Callable[..., Any]) -> bool:
-    """True if the function has a second positional argument without a default."""
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is p.empty for p in parameters) > 1

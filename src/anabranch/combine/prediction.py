@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine.draws import Draw, Draws, Picked, checked_number
+from anabranch.combine.draws import Draw, Draws, Picked, checked_number, gathered
 from anabranch.combine.observed import replicates
 from anabranch.divide import Constraints, Division, Executions, Program, divide, stable_hash, why_not_drawn
 from anabranch.language import drawing_what_is_not_observed
 
-__all__ = ["predictive", "prior", "replicated"]
+__all__ = ["called", "predictive", "prior", "replicated"]
 
 logger = logging.getLogger("anabranch")
 
@@ -186,3 +186,19 @@ def _draws(found: Sequence[Draw | None]) -> Draws:
             len(found) - len(present), len(found),
         )  # fmt: skip
     return Draws(present)
+
+
+def called(f: Callable[..., Any], draws: Draws, rng: np.random.Generator) -> Any:
+    """f(draw), or f(draw, rng) if it takes two arguments, at each draw: an array, or a list if the shapes differ."""
+    arguments = (rng,) if _takes_two(f) else ()
+    return gathered([f(draw, *arguments) for draw in draws])
+
+
+def _takes_two(f: Callable[..., Any]) -> bool:
+    """True if the function has a second positional argument without a default."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is p.empty for p in parameters) > 1

@@ -66,7 +66,7 @@ class Combining:
             stopped=stopped,
             evaluations=state.table.evaluations,
             executions=state.executions,
-            seconds=state.limits.elapsed,
+            seconds=state.seconds + state.limits.elapsed,
             seed=state.seed,
             prior_mass_found=state.division.prior_mass_found,
             prior_mass_truncated=state.division.prior_mass_truncated,
@@ -74,7 +74,7 @@ class Combining:
             elimination=state.settings.elimination,
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
-            history=state.history,
+            history=state.history.copy(),  # which goes on with the run
         )
 
     def _best_mean_likelihood(self, state: SearchState) -> float:

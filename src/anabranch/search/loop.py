@@ -20,8 +20,10 @@ def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> Pos
     limits, settings = state.limits, state.settings
     try:
         with enforced(limits):
-            settings.discovery.explore(state)
-            settings.visiting.make_prior_estimates(state, workers)
+            if not state.is_explored:
+                settings.discovery.explore(state)
+                settings.visiting.make_prior_estimates(state, workers)
+                state.is_explored = True
             stopped = _run_rounds(state, workers, progress)
     except LimitReached:
         stopped = limits.exceeded(0)

@@ -9,6 +9,7 @@ import numpy as np
 from anabranch.allocate import AllocationState, PathRecord
 from anabranch.combine.history import History
 from anabranch.divide import Division
+from anabranch.limits import Limits
 from anabranch.progress import Status
 
 __all__ = ["SearchState"]
@@ -26,6 +27,8 @@ class SearchState(AllocationState):
         idle_rounds: the last so many rounds took no evaluation.
         is_cut_short: False once the run has stopped by itself, and not at a limit.
         history: the visits so far.
+        is_explored: True once the prior was explored, and the rounds have begun.
+        seconds: how long the run took before it went on.
     """
 
     division: Division
@@ -35,6 +38,14 @@ class SearchState(AllocationState):
     idle_rounds: int = 0
     is_cut_short: bool = True
     history: History = field(default_factory=History)
+    is_explored: bool = False
+    seconds: float = 0.0
+
+    def go_on(self, limits: Limits) -> None:
+        """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
+        self.seconds += self.limits.elapsed
+        self.is_explored = self.is_explored and not self.is_exploration_cut
+        self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
 
     def rng(self, record: PathRecord, *purpose: int) -> np.random.Generator:
         """The generator for a purpose at this visit of a path: it does not depend on the order of the visits."""
