@@ -13,6 +13,7 @@ from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, prediction, probability, saving, stacking
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
+from anabranch.combine.exported import Exported
 from anabranch.combine.names import check_name, reader
 from anabranch.combine.odds import Group, Odds, odds
 from anabranch.combine.paths_frame import paths_frame
@@ -40,7 +41,7 @@ _OF_DRAW = function("of a draw")
 _QUANTITY = function("of a draw, or the name of a site or deterministic", or_name=True)
 
 
-class Posterior:
+class Posterior(Exported):
     """The posterior of a program given its data.
 
     Attributes:
@@ -327,12 +328,6 @@ class Posterior:
         heaviest = zip(self.solutions[:paths], self.evidence.weights[:paths], strict=True)
         rows = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
         return pd.DataFrame(rows).sort_values("stacking_weight", ascending=False, ignore_index=True)
-
-    def to_arviz(self, path: str | None = None, n: int = 1000, seed: int = 0) -> Any:
-        """n draws of one path for ArviZ with their log likelihood: the heaviest, or the one with this description."""
-        from anabranch.report.arviz import to_arviz
-
-        return to_arviz(self.program.name, self.solution(path), n, seed)
 
     def plot(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
         """A figure of the heaviest paths (weight, evidence, evaluations), also written to `file`.

@@ -22,7 +22,7 @@ from anabranch.combine.observed import replicates
 from anabranch.divide import Constraints, Division, Executions, Program, divide, stable_hash, why_not_drawn
 from anabranch.language import drawing_what_is_not_observed
 
-__all__ = ["called", "predictive", "prior", "replicated"]
+__all__ = ["called", "from_prior", "predictive", "prior", "replicated"]
 
 logger = logging.getLogger("anabranch")
 
@@ -64,10 +64,14 @@ def prior(
     """
     n, seed = checked_number(n, seed)
     args, kwargs = _filled(program, args, kwargs)
+    return from_prior(divide(program, args, kwargs, split, max_sites).program, n, seed)
+
+
+def from_prior(program: Program, n: int, seed: int) -> Draws:
+    """n executions of a program with its arguments from the prior, with new data."""
+    out: list[Draw | None] = [None] * n
     with drawing_what_is_not_observed():
-        division = divide(program, args, kwargs, split, max_sites)
-        rng = np.random.default_rng([seed, 2])
-        out: list[Draw | None] = [None] * n
+        division, rng = Division(program), np.random.default_rng([seed, 2])
         for start in range(0, n, _AT_ONCE):
             size = min(_AT_ONCE, n - start)
             arrived = division.explore(size, stable_hash("prior", seed, start) >> 2)
