@@ -67,7 +67,8 @@ def test_one_path_has_all_its_variables(posterior):
     assert set(data.prior["model"].values.ravel()) == {2}
 
 
-@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")  # of ArviZ with pandas 3.1
+# Of ArviZ 0.23 with pandas 3.1 and with matplotlib 3.11.
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame", "ignore:Passing a dict or None as alias_mapping")
 def test_arviz_summarises_compares_and_plots_it(posterior, data):
     table = az.summary(data)
     assert table.r_hat.drop("twice").between(0.99, 1.02).all()
