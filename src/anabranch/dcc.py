@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
-from anabranch.combine import Posterior
+from anabranch.combine import PosteriorWithEvidence
 from anabranch.conquer import Auto, Elimination, RandomWalk, Strategy
 from anabranch.divide import Division
 from anabranch.limits import Limits
@@ -138,17 +138,19 @@ class DCC:
             elimination=None,
         )
 
-    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
+    def run(
+        self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress
+    ) -> PosteriorWithEvidence:
         """Find paths, solve them, and combine the answers, until a limit is reached."""
         state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
         return self._searched(state, workers, progress)
 
-    def _searched(self, state: SearchState, workers: int, progress: Progress) -> Posterior:
+    def _searched(self, state: SearchState, workers: int, progress: Progress) -> PosteriorWithEvidence:
         """Search until a limit is reached; the posterior keeps the state, to go on from there."""
         with one_blas_thread(), Workers(workers, state.limits) as pool:
             posterior = infer_paths(state, pool, progress)
 
-        def resume(limits: Limits, workers: int, progress: Progress) -> Posterior:
+        def resume(limits: Limits, workers: int, progress: Progress) -> PosteriorWithEvidence:
             state.go_on(limits)
             return self._searched(state, workers, progress)
 

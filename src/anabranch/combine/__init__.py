@@ -7,5 +7,9 @@ from anabranch.combine.posterior import Posterior
 from anabranch.combine.prediction import prior
 from anabranch.combine.saving import load
 from anabranch.combine.solution import Run, Solution
+from anabranch.combine.with_evidence import PosteriorWithEvidence, posterior_of
 
-__all__ = ["Comparison", "Draw", "Draws", "Odds", "Posterior", "Run", "Solution", "compare", "load", "prior"]
+__all__ = [
+    "Comparison", "Draw", "Draws", "Odds", "Posterior", "PosteriorWithEvidence", "Run", "Solution", "compare", "load",
+    "posterior_of", "prior",
+]  # fmt: skip

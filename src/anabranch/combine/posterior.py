@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Posterior(Exported):
         *,
         progress: bool | None = None,
         workers: int | None = None,
-    ) -> Posterior:
+    ) -> Self:
         """The posterior after the run has gone on from where it was: nothing is found, compiled or computed again.
 
         Args:
@@ -113,7 +113,7 @@ class Posterior(Exported):
             )
         resume, self.resume = self.resume, None
         with interruptible(limits), make_progress(progress) as display:
-            return resume(limits, workers, display)
+            return cast(Self, resume(limits, workers, display))
 
     @cached_property
     def evidence(self) -> Evidence:

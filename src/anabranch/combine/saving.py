@@ -143,7 +143,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         ...     ab.load(f"{folder}/run").log_evidence == posterior.log_evidence
         True
     """
-    from anabranch.combine.posterior import Posterior
+    from anabranch.combine.with_evidence import posterior_of
 
     source = File(folder)
     try:
@@ -169,7 +169,7 @@ def load(folder: str | os.PathLike[str]) -> Posterior:
         raise errors.CannotLoad(
             f"the posterior in {source} is damaged ({type(error).__name__}: {error})", remedy="Save it again"
         ) from error
-    return Posterior(program, solutions, run, evidence)
+    return posterior_of(program, solutions, run, evidence)
 
 
 def _run(notes: list[str], history: dict[str, Any], elimination: dict[str, Any] | None, **saved: Any) -> Run:

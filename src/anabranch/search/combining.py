@@ -10,7 +10,7 @@ import numpy as np
 
 from anabranch.allocate import PathRecord
 from anabranch.allocate.refinement import under_explored
-from anabranch.combine import Posterior, Run, Solution
+from anabranch.combine import PosteriorWithEvidence, Run, Solution
 from anabranch.combine.evidence import Evidence, join
 from anabranch.conquer import Estimate
 from anabranch.conquer.estimate import MAX_SD
@@ -48,7 +48,7 @@ class Combining:
     def __post_init__(self) -> None:
         check(self, max_notes=whole(), max_draws=whole(1), min_visited=whole(), max_visited=whole())
 
-    def posterior(self, state: SearchState, stopped: str) -> Posterior:
+    def posterior(self, state: SearchState, stopped: str) -> PosteriorWithEvidence:
         """The posterior of the paths in the table."""
         few = sum(record.visits > 0 for record in state.table) < self.max_visited
         waiting = state.waiting() if state.is_cut_short and few else []
@@ -57,7 +57,7 @@ class Combining:
         run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
         solutions = [_solution(record, estimate, unvisited) for record, estimate in estimates]
-        return Posterior(state.division.program, solutions, run)
+        return PosteriorWithEvidence(state.division.program, solutions, run)
 
     def _run(self, state: SearchState, stopped: str, best: float) -> Run:
         not_found = 1 - state.division.prior_mass_found

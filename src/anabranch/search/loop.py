@@ -6,7 +6,7 @@ seeded by the path and the visit: the answer does not depend on how many threads
 
 from __future__ import annotations
 
-from anabranch.combine import Posterior
+from anabranch.combine import PosteriorWithEvidence
 from anabranch.limits import INTERRUPTED, LimitReached, enforced
 from anabranch.progress import Progress
 from anabranch.search.state import SearchState
@@ -15,7 +15,7 @@ from anabranch.workers import Workers
 __all__ = ["infer_paths"]
 
 
-def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> Posterior:
+def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> PosteriorWithEvidence:
     """Run rounds until there is a reason to stop, and combine the paths."""
     limits, settings = state.limits, state.settings
     try:
