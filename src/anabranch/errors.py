@@ -157,6 +157,10 @@ class CannotLoad(AnabranchError):
     """Raised when a folder holds no posterior that this version can read; the message says why."""
 
 
+class NeedsProgram(AnabranchError):
+    """Raised by a posterior loaded without its program, for an answer that runs it; load it with the program."""
+
+
 class CannotContinue(AnabranchError):
     """Raised by `Posterior.more` when the run cannot go on: it has gone on before, was loaded, or its engine cannot; go
     on from the posterior that `more` returned, or run `infer` again."""

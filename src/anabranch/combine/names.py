@@ -14,7 +14,7 @@ from anabranch.combine.draws import Draw
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
 
-__all__ = ["Place", "check_name", "listed_names", "names_of", "place_of", "reader"]
+__all__ = ["Place", "check_name", "listed_names", "place_of", "reader"]
 
 MAX_NAMES = 20
 """Names that a message lists."""
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 def place_of(path: Path, name: str) -> Place | None:
     """What a name means on a path: a site, a deterministic, or an element of one, such as z[3]."""
-    return _place(names_of(path), name)
+    return _place(path.names, name)
 
 
 def _place(names: Sequence[str], name: str) -> Place | None:
@@ -41,18 +41,13 @@ def _place(names: Sequence[str], name: str) -> Place | None:
     return Place(element[1], tuple(map(int, element[2].split(","))))
 
 
-def names_of(path: Path) -> list[str]:
-    """The sites and deterministics that executions of a path may have."""
-    return list(dict.fromkeys([*path.addresses, *(name for r in path.recordings for name in r.deterministics)]))
-
-
 def listed_names(solutions: Sequence[Solution]) -> str:
     """The sites and deterministics of all paths, for a message."""
     return ", ".join(_all_names(solutions)[:MAX_NAMES])
 
 
 def _all_names(solutions: Sequence[Solution]) -> list[str]:
-    return sorted({name for solution in solutions for name in names_of(solution.path)})
+    return sorted({name for solution in solutions for name in solution.path.names})
 
 
 def check_name(solutions: Sequence[Solution], name: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from anabranch import errors
 from anabranch.combine.blocks import Blocks, blocks_of
 from anabranch.combine.draws import Draw
 from anabranch.combine.expectation import sampling_error
@@ -97,12 +98,20 @@ def odds(
     if log_possible_not_found is not None:
         doubts.append((log_possible_not_found, None))
     posterior = _log_ratio(solutions, f, blocks_of(solutions), doubts, max_draws)
-    if not all(prior_is_sampled(solution.path) for solution in solutions):
+    if not _has_prior(solutions):
         return Odds(*posterior, np.nan, np.nan)
     prior = _prior_solutions([solution.path for solution in solutions], max_draws)
     not_found = 1 - sum(math.exp(each.log_evidence) for each in prior)
     elsewhere: list[Doubt] = [(math.log(not_found), None)] if not_found > 1e-12 else []
     return Odds(*posterior, *_log_ratio(prior, f, None, elsewhere, max_draws))
+
+
+def _has_prior(solutions: Sequence[Solution]) -> bool:
+    """Whether all paths have prior draws: not if a prior is improper, or if a posterior is loaded without program."""
+    try:
+        return all(prior_is_sampled(solution.path) for solution in solutions)
+    except errors.NeedsProgram:
+        return False
 
 
 def _indicator(group: Group, against: Group | None) -> Callable[[Draw], float | None]:

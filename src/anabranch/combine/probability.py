@@ -11,6 +11,7 @@ variable can be summed out (`conditional`), else that of the draws. If a share u
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -66,7 +67,10 @@ def probability(
 
         def conditional(column: int, number: int = number, solution: Solution = solution) -> Mapping[int, Share]:
             if number not in conditionals:
-                conditionals[number] = conditional_probabilities(solution)
+                # Without the program of a loaded posterior draws are counted.
+                conditionals[number] = {}
+                with contextlib.suppress(errors.NeedsProgram):
+                    conditionals[number] = conditional_probabilities(solution)
             return conditionals[number].get(column, {})
 
         for value, share in _shares(solution, name, conditional) if weight > 0 else ():

@@ -38,6 +38,9 @@ Properties of a path
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path.
+Saving
+    `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
+    from its function in the form that it had.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -53,6 +56,7 @@ from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
+from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -83,9 +87,9 @@ __all__ = [
     "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
     "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
-    "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
-    "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone",
-    "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms",
-    "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
-    "with_batch_axis",
+    "as_input", "base_support", "counts_of", "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths",
+    "finite_values", "function_fingerprint", "hours_warning", "in_blocks", "independent_sites", "inside",
+    "integer_bounds", "is_compiling", "is_prior_alone", "known_points", "log_density_function", "neighbours",
+    "prior_is_sampled", "propose", "rebuild", "remade", "site_transforms", "stable_hash", "supports_are_constant",
+    "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

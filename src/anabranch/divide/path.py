@@ -112,6 +112,11 @@ class Path:
         return self.recording.addresses
 
     @property
+    def names(self) -> list[str]:
+        """The sites and deterministics that executions of the path may have."""
+        return list(dict.fromkeys([*self.addresses, *(name for r in self.recordings for name in r.deterministics)]))
+
+    @property
     def signature(self) -> tuple[Any, ...]:
         """The addresses and the values fixed, which no other path shares."""
         return self.recording.signature
