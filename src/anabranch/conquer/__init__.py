@@ -8,6 +8,7 @@ from anabranch.conquer.forward import Forward
 from anabranch.conquer.hmc import HMC, NUTS
 from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
+from anabranch.conquer.per_path import PerPath
 from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
 from anabranch.conquer.strategy import Strategy, solve
@@ -16,5 +17,5 @@ from anabranch.conquer.variational import Variational
 
 __all__ = [
     "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Laplace", "ModeMixture",
-    "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
+    "PathTarget", "PerPath", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
 ]  # fmt: skip

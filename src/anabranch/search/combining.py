@@ -12,7 +12,7 @@ from anabranch.allocate import PathRecord
 from anabranch.allocate.refinement import under_explored
 from anabranch.combine import PosteriorWithEvidence, Run, Solution
 from anabranch.combine.evidence import Evidence, join
-from anabranch.conquer import Estimate
+from anabranch.conquer import Estimate, PerPath
 from anabranch.conquer.estimate import MAX_SD
 from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
@@ -110,6 +110,9 @@ class Combining:
         table = state.table
         for name in sorted(state.division.unmet):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
+        if isinstance(strategy := state.settings.strategy, PerPath):
+            for name in strategy.unmet(record.path for record in table):
+                yield f"strategy names the path ({name}), which was not found. Take a description of posterior.paths."
         if (evaluations := _reliable_budget(state)) > state.limits.budget:
             yield (
                 f"The budget allows only a Laplace estimate of each of {len(table)} paths, which may miss where the "
@@ -174,5 +177,5 @@ def _reliable_budget(state: SearchState) -> int:
     if is_asked_for or len(table) <= 1 or state.has_many_paths:
         return 0
     sampled = [record for record in table.solved if record.path.dim and not record.path.interpreted]
-    costs = [cheapest_visit(settings.strategy, record.path.dim) for record in sampled]
+    costs = [cheapest_visit(settings.local_strategy, record.path.dim) for record in sampled]
     return max(costs) * len(table) if len(costs) > 1 else 0
