@@ -224,3 +224,17 @@ def test_a_damaged_file_is_said(folder, find, keep):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(errors.CannotLoad, match="holds no saved posterior"):
         load(tmp_path / "nowhere")
+
+
+def test_probabilities_of_a_variable_summed_out_are_those_of_draws_without_the_program(tmp_path):
+    def program(y):
+        z = ab.sample("z", dist.Bernoulli(0.3))
+        x = ab.sample("x", dist.Normal(0.0, 1.0))
+        ab.observe("y", dist.Normal(x + 2.0 * z, 1.0), y)
+
+    posterior = ab.infer(program, 1.0, budget=20_000)
+    posterior.save(tmp_path / "run")
+    exact, counted = posterior.probability("z"), load(tmp_path / "run").probability("z")
+    assert load(tmp_path / "run", program, 1.0).probability("z") == exact
+    assert abs(exact[1] - 0.3) < 4 * exact.errors[1] + 1e-9  # one is as far from the mean as the other
+    assert abs(counted[1] - 0.3) < 4 * counted.errors[1] < 0.15

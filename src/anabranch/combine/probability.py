@@ -40,9 +40,9 @@ class Probabilities(dict[Any, float]):
         {5: 0.750 ± 0.011, 6: 0.250 ± 0.011}
     """
 
-    def __init__(self, probabilities: Mapping[Any, float], errors: Mapping[Any, float]) -> None:
+    def __init__(self, probabilities: Mapping[Any, float], standard_errors: Mapping[Any, float]) -> None:
         super().__init__(probabilities)
-        self.errors = dict(errors)
+        self.errors = dict(standard_errors)
 
     def __repr__(self) -> str:
         from anabranch.report.table import with_error
@@ -81,10 +81,8 @@ def probability(
     ranked = dict(sorted(((value, float(p)) for value, p in totals.items()), key=lambda item: -item[1]))
     blocks = blocks_of(solutions)
     if blocks is None:
-        errors = _errors_by_paths(solutions, evidence, ranked, found)
-    else:
-        errors = _errors_by_blocks(solutions, weights, name, ranked, blocks)
-    return Probabilities(ranked, errors)
+        return Probabilities(ranked, _errors_by_paths(solutions, evidence, ranked, found))
+    return Probabilities(ranked, _errors_by_blocks(solutions, weights, name, ranked, blocks))
 
 
 # The share of each value on a path ----------------------------------------------------------------------------------
