@@ -81,7 +81,8 @@ class DCC:
     combining: Combining = field(default_factory=Combining)
 
     def __post_init__(self) -> None:
-        if isinstance(self.strategy, Mapping) or (callable(self.strategy) and not hasattr(self.strategy, "start")):
+        is_function = callable(self.strategy) and not isinstance(self.strategy, type)
+        if isinstance(self.strategy, Mapping) or (is_function and not hasattr(self.strategy, "start")):
             object.__setattr__(self, "strategy", PerPath(self.strategy))
         rules = "a rule with visits and waiting, or several, such as anabranch.allocate.FirstVisits()"
         check(self, strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),

@@ -48,11 +48,11 @@ def test_it_is_a_strategy_whose_state_pickles_and_goes_on():
 
 
 def test_wrong_strategies_are_refused():
-    with pytest.raises(errors.BadSetting, match=r"strategy\['K = 5'\] must be an object with start, advance, estimate"):
+    with pytest.raises(errors.BadSetting, match=r"choice\['K = 5'\], a strategy, must be an object with start"):
         ab.DCC(strategy={"K = 5": 3})
     with pytest.raises(errors.BadSetting, match="strategy must be an object with start"):
         ab.DCC(strategy=SMC)
-    with pytest.raises(errors.BadSetting, match="choice must be strategies by path, or a function"):
+    with pytest.raises(errors.BadSetting, match="choice must be a strategy for each of some paths"):
         PerPath(5)
     assert ab.DCC().strategy == Auto()
     with pytest.raises(errors.BadSetting, match="the strategy of a path must be an object"):

@@ -55,9 +55,10 @@ class PerPath:
         check(self, otherwise=_STRATEGY)
         if isinstance(self.choice, Mapping):
             for name, strategy in self.choice.items():
-                _STRATEGY(f"strategy[{name!r}]", strategy)
-        elif not callable(self.choice):
-            raise BadSetting(f"choice must be strategies by path, or a function of a path; got {self.choice!r}")
+                _STRATEGY(f"choice[{name!r}], a strategy,", strategy)
+        elif isinstance(self.choice, type) or not callable(self.choice):
+            words = "a strategy for each of some paths, by description, or a function of a path"
+            raise BadSetting(f"choice must be {words}; got {self.choice!r}")
 
     def start(self, target: Target, rng: Generator) -> _Chosen:
         strategy = self._of(target.path)
