@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpyro.distributions as dist
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import anabranch as ab
 from anabranch.combine import Posterior, Run, Solution
@@ -53,6 +53,16 @@ def weights() -> np.ndarray:
 def means() -> np.ndarray:
     """The posterior mean of the mean of the data under each model."""
     return SPREAD * Y.sum() / (1 + len(Y) * SPREAD)
+
+
+def leave_one_out(variance: float) -> np.ndarray:
+    """log p(y_i | y_−i) for normal data whose mean has a normal prior."""
+    out = []
+    for i, value in enumerate(Y):
+        rest = np.delete(Y, i)
+        after = variance / (1 + len(rest) * variance)
+        out.append(norm.logpdf(value, after * rest.sum(), np.sqrt(1 + after)))
+    return np.array(out)
 
 
 def divided() -> Division:

@@ -39,7 +39,7 @@ KINDS = [
     *(getattr(module, name) for module in (allocate, conquer, engines, search) for name in module.__all__),
 ]
 SETTINGS = sorted({kind for kind in KINDS if inspect.isclass(kind) and "__post_init__" in dir(kind)}, key=str)
-NEEDED = {"guide": guide, "moves": [MOVE], "proposal": guide, "involution": involution}
+NEEDED = {"guide": guide, "moves": [MOVE], "proposal": guide, "involution": involution, "choice": {}}
 NASTY = [
     None, True, False, np.True_, "", "5", "no", b"1", -5, -1, 0, 1, 2, 3.0, 0.5, -0.5, 1e-300, 5e-324, 1e300, 10**400,
     math.nan, math.inf, -math.inf, 1j, np.float32(0.5), np.int64(7), np.array(3), np.array([1.0, np.nan]), [], [1], (),

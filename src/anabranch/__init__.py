@@ -4,7 +4,7 @@ import anabranch.versions  # noqa: F401 - refuses a version of jax or NumPyro be
 
 # isort: split
 from anabranch import engines
-from anabranch.combine import Draw, Draws, Posterior, load
+from anabranch.combine import Comparison, Draw, Draws, Odds, Posterior, PosteriorWithEvidence, compare, load, prior
 from anabranch.conquer import describe
 from anabranch.dcc import DCC
 from anabranch.divide import Division, Evaluation, Executions, NamedValues, Path, PriorDraws, SiteInfo, find_paths
@@ -14,6 +14,7 @@ from anabranch.language import deterministic, factor, observe, sample
 __version__ = "0.1.0"
 
 __all__ = [
-    "DCC", "Division", "Draw", "Draws", "Evaluation", "Executions", "NamedValues", "Path", "Posterior", "PriorDraws",
-    "SiteInfo", "describe", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe", "sample",
+    "DCC", "Comparison", "Division", "Draw", "Draws", "Evaluation", "Executions", "NamedValues", "Odds", "Path",
+    "Posterior", "PosteriorWithEvidence", "PriorDraws", "SiteInfo", "compare", "describe", "deterministic", "engines",
+    "factor", "find_paths", "infer", "load", "observe", "prior", "sample",
 ]  # fmt: skip

@@ -10,13 +10,14 @@ The loop itself is `search.loop`.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, cast
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
-from anabranch.combine import Posterior
-from anabranch.conquer import Auto, Elimination, RandomWalk, Strategy
+from anabranch.combine import PosteriorWithEvidence
+from anabranch.conquer import Auto, Elimination, PerPath, RandomWalk, Strategy
+from anabranch.conquer.per_path import Choice
 from anabranch.divide import Division
 from anabranch.limits import Limits
 from anabranch.progress import Progress
@@ -32,7 +33,8 @@ class DCC:
     """Divide, Conquer, and Combine. The default needs no settings.
 
     Args:
-        strategy: the method that solves a path.
+        strategy: the method that solves a path; or for some paths only, by their descriptions or by a function of the
+            path, and `Auto` for the others (`conquer.PerPath`).
         allocator: the rule that shares the evaluations between the paths with mass.
         executions: T_0, executions from the prior that find the first paths.
         max_executions: as many at most, while few of them make the program's Python run.
@@ -60,7 +62,7 @@ class DCC:
         True
     """
 
-    strategy: Strategy = field(default_factory=Auto)
+    strategy: Strategy | Choice = field(default_factory=Auto)
     allocator: Allocator = field(default_factory=UCB)
     executions: int = 1_000
     max_executions: int = 50_000
@@ -81,6 +83,9 @@ class DCC:
     combining: Combining = field(default_factory=Combining)
 
     def __post_init__(self) -> None:
+        is_function = callable(self.strategy) and not isinstance(self.strategy, type)
+        if isinstance(self.strategy, Mapping) or (is_function and not hasattr(self.strategy, "start")):
+            object.__setattr__(self, "strategy", PerPath(self.strategy))
         rules = "a rule with visits and waiting, or several, such as anabranch.allocate.FirstVisits()"
         check(self, strategy=functions("start", "advance", "estimate", example="anabranch.conquer.SMC()"),
               allocator=functions("choose", example="anabranch.allocate.UCB()"), executions=whole(1),
@@ -92,6 +97,11 @@ class DCC:
               discovery=instance(Discovery, "a Discovery()"), visiting=instance(Visiting, "a Visiting()"),
               walking=instance(Walking, "a Walking()"),
               stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"))  # fmt: skip
+
+    @property
+    def local_strategy(self) -> Strategy:
+        """The strategy as one object, also where there are several."""
+        return cast(Strategy, self.strategy)
 
     @classmethod
     def paper(
@@ -142,11 +152,24 @@ class DCC:
             discovery=Discovery(solving=None),
         )
 
-    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
+    def run(
+        self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress
+    ) -> PosteriorWithEvidence:
         """Find paths, solve them, and combine the answers, until a limit is reached."""
         state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
-        with Workers(workers, limits) as pool:
-            return infer_paths(state, pool, progress)
+        return self._searched(state, workers, progress)
+
+    def _searched(self, state: SearchState, workers: int, progress: Progress) -> PosteriorWithEvidence:
+        """Search until a limit is reached; the posterior keeps the state, to go on from there."""
+        with Workers(workers, state.limits) as pool:
+            posterior = infer_paths(state, pool, progress)
+
+        def resume(limits: Limits, workers: int, progress: Progress) -> PosteriorWithEvidence:
+            state.go_on(limits)
+            return self._searched(state, workers, progress)
+
+        posterior.resume = resume
+        return posterior
 
     def __repr__(self) -> str:
         """The settings; the schedule and those after it only if they are not the default."""

@@ -86,7 +86,8 @@ class MaskedData(AnabranchError):
 
 
 class ImproperSite(AnabranchError):
-    """Raised when a mask removes the prior of a latent site from the density; mask the observations alone."""
+    """Raised when a mask removes the prior of a latent site from the density, or when an improper prior would have to
+    be drawn from; mask the observations alone, and give the site a proper prior."""
 
 
 class NoRandomVariables(AnabranchError):
@@ -154,3 +155,12 @@ class NoObservations(AnabranchError):
 
 class CannotLoad(AnabranchError):
     """Raised when a folder holds no posterior that this version can read; the message says why."""
+
+
+class NeedsProgram(AnabranchError):
+    """Raised by a posterior loaded without its program, for an answer that runs it; load it with the program."""
+
+
+class CannotContinue(AnabranchError):
+    """Raised by `Posterior.more` when the run cannot go on: it has gone on before, was loaded, or its engine cannot; go
+    on from the posterior that `more` returned, or run `infer` again."""

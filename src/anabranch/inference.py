@@ -3,10 +3,10 @@
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 from anabranch import settings
-from anabranch.combine import Posterior
+from anabranch.combine import Posterior, PosteriorWithEvidence
 from anabranch.cores import available_cores, one_blas_thread
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
@@ -16,17 +16,51 @@ from anabranch.progress import Progress, make_progress
 __all__ = ["Engine", "infer"]
 
 
-class Engine(Protocol):
+P = TypeVar("P", bound=Posterior)
+P_co = TypeVar("P_co", bound=Posterior, covariant=True)
+
+
+class Engine(Protocol[P_co]):
     """What runs inference on a program: `DCC`, or one of `anabranch.engines`."""
 
-    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
+    def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> P_co:
         """Infer until a limit is reached; the division has no paths yet."""
 
 
+@overload
 def infer(
     program: Callable[..., Any],
     *args: Any,
-    engine: Engine | None = None,
+    engine: None = None,
+    seed: int = 0,
+    budget: int = 1_000_000,
+    seconds: float | None = None,
+    tolerance: float | None = TOLERANCE,
+    progress: bool | None = None,
+    workers: int | None = None,
+    split: Mapping[str, bool] | Iterable[str] = (),
+    max_sites: int = 10_000,
+    **kwargs: Any,
+) -> PosteriorWithEvidence: ...
+@overload
+def infer(
+    program: Callable[..., Any],
+    *args: Any,
+    engine: Engine[P],
+    seed: int = 0,
+    budget: int = 1_000_000,
+    seconds: float | None = None,
+    tolerance: float | None = TOLERANCE,
+    progress: bool | None = None,
+    workers: int | None = None,
+    split: Mapping[str, bool] | Iterable[str] = (),
+    max_sites: int = 10_000,
+    **kwargs: Any,
+) -> P: ...
+def infer(
+    program: Callable[..., Any],
+    *args: Any,
+    engine: Engine[Posterior] | None = None,
     seed: int = 0,
     budget: int = 1_000_000,
     seconds: float | None = None,

@@ -7,6 +7,8 @@ statements with NumPyro's own.
 import contextlib
 import numbers
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, overload
 
@@ -21,7 +23,19 @@ from anabranch import addresses
 from anabranch.errors import OutsideProgram
 from anabranch.numpyro_internals import is_handled
 
-__all__ = ["deterministic", "factor", "observe", "sample"]
+__all__ = ["deterministic", "drawing_what_is_not_observed", "factor", "observe", "sample"]
+
+_draws_none: ContextVar[bool] = ContextVar("anabranch_draws_none", default=False)
+
+
+@contextlib.contextmanager
+def drawing_what_is_not_observed() -> Iterator[None]:
+    """Within this, `observe` with None for its value draws one: prediction (`combine.prediction`)."""
+    token = _draws_none.set(True)
+    try:
+        yield
+    finally:
+        _draws_none.reset(token)
 
 
 @overload
@@ -61,8 +75,9 @@ def observe(*arguments: Any) -> None:
     """
     name, (distribution, value) = _split("observe", arguments, "distribution", "value")
     _check_distribution("observe", distribution)
-    # NumPyro would make the site latent if the value were None.
-    value = _numbers("observe", "value", value)
+    if value is not None or not _draws_none.get():
+        # NumPyro would make the site latent if the value were None.
+        value = _numbers("observe", "value", value)
     numpyro.sample(_address("observe", name, sys._getframe(1)), distribution, obs=value)
 
 

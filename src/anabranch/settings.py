@@ -121,9 +121,9 @@ def one_of(*choices: str) -> Rule:
     return _that(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
 
 
-def function(of: str = "") -> Rule:
-    """A callable."""
-    return _that(f"a function {of}".rstrip(), callable)
+def function(of: str = "", *, or_name: bool = False) -> Rule:
+    """A callable, or maybe a name."""
+    return _that(f"a function {of}".rstrip(), lambda value: callable(value) or (or_name and isinstance(value, str)))
 
 
 def functions(*needed: str, example: str) -> Rule:

@@ -263,7 +263,7 @@ def test_every_question_has_an_answer_without_evidence(without_evidence):
     assert abs(mean - WEIGHT * MEAN_OF_X) < 3 * sd < 0.15
     assert posterior.draws(10)["mean"].shape == (10,)
     assert posterior.replicate(10)["y"].shape == (10,)
-    assert posterior.to_arviz(path="moved = 1", n=10).posterior["x"].shape == (1, 10)
+    assert posterior.to_arviz(path="moved = 1", n=12).posterior["x"].shape == (4, 3)
     frame = posterior.paths
     assert frame[["log_evidence", "log_evidence_sd"]].isna().all(axis=None)
     assert frame[["weight", "weight_sd", "ess"]].notna().all(axis=None)

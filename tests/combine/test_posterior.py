@@ -291,10 +291,11 @@ def test_what_goes_wrong_in_the_function_says_on_which_path(posterior):
     assert raised.value.__notes__ == ["anabranch: raised by the function on the path: model = 2"]
 
 
-@pytest.mark.parametrize("ask", ["expectation", "predict"])
-def test_a_name_is_no_function_of_a_draw(posterior, ask):
+def test_a_number_is_no_function_of_a_draw_and_a_name_none_to_predict_by(posterior):
+    with pytest.raises(TypeError, match=r"^f must be a function of a draw, or the name of a site .*; got 3\.$"):
+        posterior.expectation(3)
     with pytest.raises(TypeError, match=r"^f must be a function of a draw; got 'K'\.$"):
-        getattr(posterior, ask)("K")
+        posterior.predict("K")
 
 
 # Draws, predictions and likelihoods -------------------------------------------------------------------------------

@@ -11,16 +11,6 @@ from anabranch.combine.psis import leave_one_out, smoothed
 from anabranch.combine.stacking import stacking_weights
 
 
-def exact_leave_one_out(variance):
-    """log p(y_i | y_−i) for normal data whose mean has a normal prior."""
-    out = []
-    for i, value in enumerate(solved.Y):
-        rest = np.delete(solved.Y, i)
-        after = variance / (1 + len(rest) * variance)
-        out.append(norm.logpdf(value, after * rest.sum(), np.sqrt(1 + after)))
-    return np.array(out)
-
-
 def test_leave_one_out_is_exact_up_to_its_error():
     variance = 5.0
     after = variance / (1 + 4 * variance)
@@ -30,7 +20,7 @@ def test_leave_one_out_is_exact_up_to_its_error():
         mean = rng.normal(after * solved.Y.sum(), np.sqrt(after), 1000)
         log_predictive, k = leave_one_out(np.zeros(1000), norm.logpdf(solved.Y, mean[:, None], 1.0))
         assert (k < 0.7).all()
-        errors.append(log_predictive - exact_leave_one_out(variance))
+        errors.append(log_predictive - solved.leave_one_out(variance))
     mean, sd = np.mean(errors, axis=0), np.std(errors, axis=0)
     assert (sd < 0.02).all()
     assert (np.abs(mean) < 4 * sd / np.sqrt(40) + 0.002).all()
@@ -44,7 +34,7 @@ def test_leave_one_out_with_weighted_draws():
         mean, after * solved.Y.sum(), 1.0
     )
     log_predictive, _ = leave_one_out(log_weights, norm.logpdf(solved.Y, mean[:, None], 1.0))
-    np.testing.assert_allclose(log_predictive, exact_leave_one_out(5.0), atol=0.02)
+    np.testing.assert_allclose(log_predictive, solved.leave_one_out(5.0), atol=0.02)
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.5, 0.9])
@@ -98,7 +88,7 @@ def test_stacking_of_a_posterior():
     assert np.isclose(table.stacking_weight.sum(), 1)
     for variance, description in zip(solved.SPREAD, ("model = 0", "model = 1", "model = 2"), strict=True):
         row = table[table.path == description].iloc[0]
-        expected = norm.logpdf(solved.Y).sum() if variance == 0 else exact_leave_one_out(variance).sum()
+        expected = norm.logpdf(solved.Y).sum() if variance == 0 else solved.leave_one_out(variance).sum()
         assert abs(row.elpd - expected) < 0.03
     assert len(posterior.stacking(paths=2)) == 2
     with pytest.raises(ValueError, match="paths"):

@@ -179,7 +179,7 @@ def test_a_posterior_says_what_was_done_and_how_many_terms_a_point_has(tmp_path)
     assert is_text(posterior.describe(), expected)
     assert posterior.describe("K = 1").startswith("K = 1: none of 30 discrete variables summed out: the path has 1 ")
     posterior.save(tmp_path / "run")
-    loaded = ab.load(tmp_path / "run")
+    loaded = ab.load(tmp_path / "run", program, y)
     assert is_text(loaded.describe("K = 2"), expected)
     assert loaded.paths["terms"].tolist() == posterior.paths["terms"].tolist()
     with pytest.raises(ab.errors.UnknownName, match="'K = 3'"):

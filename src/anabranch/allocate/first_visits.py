@@ -115,7 +115,7 @@ class FirstVisits:
         """The evaluations of a first visit: of many paths, no more than the strategy can use without compiling."""
         if not state.has_many_paths or evaluations >= self.evaluations_to_modes:
             return evaluations
-        below = cheapest_visit(state.settings.strategy, record.target.dim)
+        below = cheapest_visit(state.settings.local_strategy, record.target.dim)
         return min(evaluations, below - 1) if below else evaluations
 
     def are_in_vain(self, last: int, state: AllocationState) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.tree_util import tree_map
 
 from anabranch import errors, settings
+from anabranch.combine.saved_path import NOT_SAVED
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
 from anabranch.divide import NamedValues, Path
@@ -37,6 +38,10 @@ class Draw(Mapping[str, Any]):
     @property
     def result(self) -> Any:
         """What the program returned."""
+        if self._named.result is NOT_SAVED:
+            raise errors.NeedsProgram(
+                "the program's return value is not saved", remedy="Load the posterior with the program and its data"
+            )
         return self._at(self._named.result, self._named.varies[1])
 
     def __getitem__(self, name: str) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from anabranch.allocate.path_table import total_evidence
 from anabranch.combine.solution import Solution
 
-__all__ = ["Evidence", "join", "missing", "unsolved_mass"]
+__all__ = ["Evidence", "join", "missing", "unsolved_mass", "weight_sds_of"]
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,13 @@ def join(
         share, share_sd = known_share
         gap, sd = np.log(whole), max(sd, share_sd / share)
         whole += share_sd / share
-    sampled = _weight_sds(weights, np.where(weights > 0, errors, 0.0), sd)
+    sampled = weight_sds_of(weights, np.where(weights > 0, errors, 0.0), sd)
     weight_sds = np.hypot(sampled, np.abs((weights + doubt) / whole - weights))
     return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole))
 
 
-def _weight_sds(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:
+def weight_sds_of(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:
+    """sd(w_k), from the weights, the relative errors s_k, and sd(log Ẑ)."""
     if not np.isfinite(sd):
         return np.where((weights > 0) & (weights < 1), np.inf, 0.0)
     # (1 − 2w)s² + Σw²s² as a sum of squares, which rounding does not make negative: (1 − w)²s² and the others' w²s².

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine import decisions, diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
+from anabranch.combine import decisions, diagnose, expectation, observed, prediction, probability, saving, stacking
+from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
+from anabranch.combine.exported import Exported
+from anabranch.combine.names import check_name, reader
+from anabranch.combine.odds import Group, Odds, odds
+from anabranch.combine.paths_frame import paths_frame
+from anabranch.combine.quantile import Interval, quantile
 from anabranch.combine.solution import Run, Solution
+from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
-from anabranch.settings import function, whole
+from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.progress import Progress, make_progress
+from anabranch.settings import flag, function, share, whole
+from anabranch.settings import names as names_rule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,17 +35,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Posterior"]
 
+Resume = Callable[[Limits, int, Progress], "Posterior"]
+"""Continues a run, within limits, with a number of threads and a display of its progress."""
 _OF_DRAW = function("of a draw")
-_DIAGNOSTICS = ("log_evidence", "log_evidence_sd", "ess", "pareto_k", "r_hat", "tail")
+_QUANTITY = function("of a draw, or the name of a site or deterministic", or_name=True)
 
 
-class Posterior:
+class Posterior(Exported):
     """The posterior of a program given its data.
 
     Attributes:
         program: the program with its arguments.
         solutions: the paths with their estimates, the heaviest first; paths without an estimate come last.
         run: why the run stopped, and what it cost.
+        resume: what continues the run (`more`); None if nothing does.
         given_evidence: the evidence and the path weights that an engine estimated from whole executions, in the order
             of `solutions`; None if they are sums over the paths.
 
@@ -62,6 +73,47 @@ class Posterior:
         self.solutions = tuple(solutions[k] for k in order)
         self.given_evidence = None if evidence is None else evidence.reordered(order)
         self._conditionals: probability.Conditionals = {}
+        self.resume: Resume | None = None
+
+    def more(
+        self,
+        budget: int = 1_000_000,
+        seconds: float | None = None,
+        tolerance: float | None = TOLERANCE,
+        *,
+        progress: bool | None = None,
+        workers: int | None = None,
+    ) -> Self:
+        """The posterior after the run has gone on from where it was: nothing is found, compiled or computed again.
+
+        Args:
+            budget: evaluations beyond those of the run so far.
+            seconds, tolerance, progress, workers: as in `infer`, for what follows.
+
+        A run goes on once from a posterior, also after an interrupt, and then from the one that this returns. Only runs
+        of `DCC` can, in the process in which they ran.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> first = ab.infer(programs.branching, 2.0, budget=20_000)
+            >>> second = first.more(budget=60_000)
+            >>> second.run.evaluations > first.run.evaluations, second.log_evidence_sd < first.log_evidence_sd
+            (True, True)
+        """
+        budget = whole(1)("budget", budget)
+        limits = Limits(self.run.evaluations + budget, seconds, tolerance)
+        workers = whole(1).or_none()("workers", workers) or os.cpu_count() or 1
+        progress = flag().or_none()("progress", progress)
+        if self.resume is None:
+            raise errors.CannotContinue(
+                "this run cannot go on: it has gone on already, it was loaded, or its engine cannot",
+                remedy="Use the posterior that more returned, or run infer again with a larger budget and the default "
+                "engine",
+            )
+        resume, self.resume = self.resume, None
+        with interruptible(limits), make_progress(progress) as display:
+            return cast(Self, resume(limits, workers, display))
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -91,13 +143,7 @@ class Posterior:
         `evaluations` are points at which the density was computed, and `terms` what each of them takes: evaluations of
         the program's graph, more than one where discrete variables are summed out (`describe`).
         """
-        import pandas as pd
-
-        rows = zip(self.solutions, self.evidence.weights, self.evidence.weight_sds, strict=True)
-        frame = pd.DataFrame([_row(solution, float(weight), float(sd)) for solution, weight, sd in rows])
-        if self.log_evidence is None:
-            frame[["log_evidence", "log_evidence_sd"]] = np.nan  # the engine estimated path weights alone
-        return frame
+        return paths_frame(self.solutions, self.evidence)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -125,14 +171,23 @@ class Posterior:
         """What is worth knowing and no failed diagnostic, as sentences: how many variables were not summed out."""
         return diagnose.notes_of(self.solutions, self.evidence)
 
-    def probability(self, name: str) -> dict[Any, float]:
+    def probability(self, name: str) -> probability.Probabilities:
         """The posterior probability of each value of a discrete site or deterministic, the most probable first.
 
-        The value None stands for executions without the name. A deterministic is discrete on a path where its values
-        are whole numbers, booleans, or the same at every draw. A vector is a tuple.
+        It is a dictionary from value to probability, whose `errors` has the standard error of each. The value None
+        stands for executions without the name. A deterministic is discrete on a path where its values are whole
+        numbers, booleans, or the same at every draw. A vector is a tuple.
+
+        Example:
+            >>> import anabranch as ab, numpyro.distributions as dist
+            >>> def coin(heads):
+            ...     fair = ab.sample("fair", dist.Bernoulli(0.5))
+            ...     ab.observe("heads", dist.Binomial(10, 0.5 if fair else 0.9), heads)
+            >>> ab.infer(coin, 7).probability("fair")
+            {1: 0.6712 ± 0, 0: 0.3288 ± 0}
         """
         self._check_draws()
-        return probability.probability(self.solutions, self.evidence.weights, name, self._conditionals)
+        return probability.probability(self.solutions, self.evidence, name, self._conditionals)
 
     @property
     def decisions(self) -> pd.DataFrame:
@@ -159,17 +214,85 @@ class Posterior:
         frame["value"] = pd.Series([row.value for row in rows], dtype=object)
         return frame
 
-    def expectation(self, f: Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
-        """The posterior mean of a function of a draw, and its Monte Carlo error.
+    def expectation(self, f: str | Callable[[Draw], Any], *, max_draws: int = 4000) -> tuple[Any, Any]:
+        """The posterior mean of a function of a draw, or of a site or deterministic, and its Monte Carlo error.
 
-        f takes a `Draw` and returns a number or an array. The mean is conditional on the names that f reads: draws
-        without one of them are left out. A path with more than `max_draws` draws is resampled to that many, and the
-        error includes the resampling. The error is infinite if all draws come from one chain or run.
+        f takes a `Draw` and returns a number or an array; or it is a name, such as "mu" or "mu[3]". The mean is
+        conditional on the names that f reads: draws without one of them are left out, and so are those at which f is
+        None. A path with more than `max_draws` draws is resampled to that many, and the error includes the resampling.
+        The error is infinite if all draws come from one chain or run.
         """
-        _OF_DRAW("f", f)
+        max_draws = whole(1)("max_draws", max_draws)
+        return expectation.expectation(self.solutions, self.evidence, self._reader(f), max_draws)
+
+    def quantile(self, f: str | Callable[[Draw], Any], q: Any, *, max_draws: int = 4000) -> tuple[Any, Any]:
+        """The posterior quantile of a function of a draw, or of a name, and its Monte Carlo error.
+
+        q is a number from 0 to 1 or an array of them, whose axes come first in the answer. f is as in `expectation`,
+        and so are the draws that count.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> median, sd = ab.infer(programs.branching, 2.0, budget=20_000).quantile("z0", 0.5)
+            >>> sd < 0.1
+            True
+        """
+        shares = np.asarray(q, float)
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise errors.BadSetting(f"q must be a number from 0 to 1, or an array of them; got {q!r}")
+        max_draws = whole(1)("max_draws", max_draws)
+        values, sds = quantile(self.solutions, self.evidence, self._reader(f), shares, max_draws)
+        return (values, sds) if values.ndim else (float(values), float(sds))
+
+    def interval(self, f: str | Callable[[Draw], Any], mass: float = 0.9, *, max_draws: int = 4000) -> Interval:
+        """The central interval with this posterior mass: `low` and `high`, with their errors `low_sd` and `high_sd`."""
+        mass = share(zero=False, one=False)("mass", mass)
+        values, sds = self.quantile(f, [(1 - mass) / 2, (1 + mass) / 2], max_draws=max_draws)
+        return Interval(*_plain(values), *_plain(sds))
+
+    def summary(self, names: Iterable[str] | None = None, mass: float = 0.9, *, max_draws: int = 4000) -> pd.DataFrame:
+        """A row for each number of each site and deterministic, over all paths: `mu[0]` is the first of a vector.
+
+        Columns: `mean` and `sd` of the posterior, given that an execution has the name; `low` and `high`, the ends of
+        the central interval with this mass; `mcse`, the Monte Carlo error of the mean; `ess`, how many independent
+        draws would have that error; `share`, the posterior mass of the executions that have the name.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> table = ab.infer(programs.branching, 2.0, budget=20_000).summary()
+            >>> list(table.index), list(table.columns)
+            (['z0', 'z2', 'z3', 'z1'], ['mean', 'sd', 'low', 'high', 'mcse', 'ess', 'share'])
+        """
+        import pandas as pd
+
+        mass, chosen = share(zero=False, one=False)("mass", mass), names_rule().or_none()("names", names)
         max_draws = whole(1)("max_draws", max_draws)
         self._check_draws()
-        return expectation.expectation(self.solutions, self.evidence, f, max_draws)
+        for name in chosen or ():
+            check_name(self.solutions, name)
+        rows = summarised(self.solutions, self.evidence, chosen, mass, max_draws)
+        return pd.DataFrame(rows, columns=["name", *SUMMARY_COLUMNS]).set_index("name")
+
+    def odds(self, group: Group, against: Group | None = None, *, max_draws: int = 4000) -> Odds:
+        """The odds of a group of executions against another one, a posteriori and a priori, and their Bayes factor.
+
+        A group is a function of a `Draw` that is true for its draws. Without `against`, the other group has all other
+        draws with the names that the function reads. Errors are those of the logarithms, as in `log_posterior_odds_sd`.
+
+        Example:
+            >>> import anabranch as ab
+            >>> from anabranch import programs
+            >>> odds = ab.infer(programs.branching, 2.0, budget=20_000).odds(lambda draw: draw["z0"] < 0)
+            >>> abs(odds.prior_odds - 1) < 3 * odds.log_prior_odds_sd < 0.1  # a normal variable is as often negative
+            True
+        """
+        _OF_DRAW("group", group)
+        _OF_DRAW.or_none()("against", against)
+        max_draws = whole(1)("max_draws", max_draws)
+        self._check_draws()
+        return odds(self.solutions, group, against, self.run.log_possible_not_found, max_draws)
 
     def draws(self, n: int, seed: int = 0) -> Draws:
         """n equally weighted executions, in random order."""
@@ -183,20 +306,40 @@ class Posterior:
         """
         _OF_DRAW("f", f)
         n, seed = checked_number(n, seed)
-        rng = np.random.default_rng([seed, 1])
-        arguments = (rng,) if _takes_two(f) else ()
-        return gathered([f(draw, *arguments) for draw in self.draws(n, seed)])
+        return prediction.called(f, self.draws(n, seed), np.random.default_rng([seed, 1]))
+
+    def predictive(self, *args: Any, n: int = 1000, seed: int = 0, **kwargs: Any) -> Draws:
+        """n executions of the program with other arguments, given posterior draws: prediction at new inputs.
+
+        Arguments of the program that are left out are None; without any argument, it has those of the run. Every
+        observation is drawn: one whose value is None in the shape of its distribution, else in the shape of the value.
+
+        An execution goes where the values of its draw lead it with the new arguments. A site that the draw does not
+        have, or whose value does not fit there (another shape, outside the support), is drawn from the prior.
+
+        Example:
+            >>> import anabranch as ab, jax.numpy as jnp, numpy as np, numpyro.distributions as dist
+            >>> def line(x, y):
+            ...     slope = ab.sample("slope", dist.Normal(0.0, 10.0))
+            ...     ab.observe("y", dist.Normal(slope * jnp.asarray(x), 0.1), y)
+            >>> posterior = ab.infer(line, np.array([1.0, 2.0]), np.array([3.0, 6.0]), budget=20_000)
+            >>> new = posterior.predictive(np.array([10.0, 20.0, 30.0]))["y"]
+            >>> new.shape, new.mean(axis=0).round().tolist()
+            ((1000, 3), [30.0, 60.0, 90.0])
+        """
+        n, seed = checked_number(n, seed)
+        picked = pick(self.solutions, self.evidence.weights, n, seed)
+        return prediction.predictive(self.program, picked, n, seed, args, kwargs)
 
     def replicate(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
-        """Replicated data by the name of the observation: one draw from its distribution at each of n draws.
+        """Replicated data by the name of the observation: the new data of `predictive` with the arguments of the run.
 
         Each is an array with the draws as its first axis, masked where an execution lacks the observation, or a list
         if the shapes differ. Data that the program computes with stay as observed.
         """
         n, seed = checked_number(n, seed)
-        rng = np.random.default_rng([seed, 2])
         picked = pick(self.solutions, self.evidence.weights, n, seed)
-        return by_observation(picked, n, lambda path, points: observed.replicates(path, points, rng))
+        return prediction.replicated(self.program, picked, n, seed)
 
     def log_likelihood(self, n: int = 1000, seed: int = 0) -> dict[str, Any]:
         """The log density of each part of each observation, and of each factor, at n draws; shapes as `replicate`."""
@@ -218,12 +361,6 @@ class Posterior:
         rows = stacking.stack([(solution, float(weight)) for solution, weight in heaviest if len(solution.points)])
         return pd.DataFrame(rows).sort_values("stacking_weight", ascending=False, ignore_index=True)
 
-    def to_arviz(self, path: str | None = None, n: int = 1000, seed: int = 0) -> Any:
-        """n draws of one path for ArviZ with their log likelihood: the heaviest, or the one with this description."""
-        from anabranch.report.arviz import to_arviz
-
-        return to_arviz(self.program.name, self.solution(path), n, seed)
-
     @property
     def plot(self) -> Plots:
         """Pictures: `plot(file="run.png")` is an overview, `plot.tree()`, `plot.marginal("mu")` and so on one each.
@@ -232,7 +369,7 @@ class Posterior:
         """
         from anabranch.report.plots import Plots
 
-        return Plots(self.program.name, self.solutions, self.evidence, self.run, self.solution)
+        return Plots(self.program.name, self.solutions, self.evidence, self.run, self.solution, self.replicate)
 
     def describe(self, path: str | None = None) -> str:
         """How the discrete variables of one path were summed out, as text: which, in which order, and at what cost.
@@ -255,6 +392,11 @@ class Posterior:
         known = ", ".join(repr(solution.path.description) for solution in self.solutions[:5])
         raise errors.UnknownName(f"no path with draws is described as {path!r}", remedy=f"The heaviest: {known}")
 
+    def _reader(self, f: str | Callable[[Draw], Any]) -> Callable[[Draw], Any]:
+        """A function of a draw from a function or a name."""
+        self._check_draws()
+        return reader(self.solutions, _QUANTITY("f", f))
+
     def _check_draws(self) -> None:
         with_draws(self.solutions, self.evidence.weights)
 
@@ -263,6 +405,9 @@ class Posterior:
 
         return summary(self.program.name, self.solutions, self.evidence, self.run, self.warnings)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "resume": None}  # what is compiled stays in its process
+
     def __repr__(self) -> str:
         return self._summary().text()
 
@@ -270,27 +415,6 @@ class Posterior:
         return self._summary().html()
 
 
-def _row(solution: Solution, weight: float, weight_sd: float) -> dict[str, Any]:
-    path, estimate = solution.path, solution.estimate
-    return {
-        "path": path.description,
-        "weight": np.nan if estimate is None else weight,
-        "weight_sd": np.nan if estimate is None else weight_sd,
-        **{name: np.nan if estimate is None else getattr(estimate, name) for name in _DIAGNOSTICS},
-        "dim": path.dim,
-        "evaluations": 0 if estimate is None else estimate.evaluations,
-        "terms": solution.terms,
-        "visits": solution.visits,
-        "method": "" if estimate is None else estimate.method,
-        "prior_probability": path.prior_probability,
-    }
-
-
-def _takes_two(f: Callable[..., Any]) -> bool:
-    """True if the function has a second positional argument without a default."""
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is p.empty for p in parameters) > 1
+def _plain(values: np.ndarray) -> list[Any]:
+    """The rows: numbers, or arrays."""
+    return values.tolist() if values.ndim == 1 else list(values)

@@ -82,7 +82,7 @@ class Solution:
             return False
         if self.path.dim == 0:
             return True
-        if self.estimate.method == "Elimination":
+        if self.estimate.method == "Elimination" or self.estimate.is_of_prior:
             return False  # the evidence is, and the draws are some of very many
         return bool(self.path.discrete.all()) and len(np.unique(self.points, axis=0)) == len(self.points)
 

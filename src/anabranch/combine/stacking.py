@@ -13,24 +13,21 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine.observed import log_likelihoods
+from anabranch.combine.observed import Parts, pointwise
 from anabranch.combine.psis import leave_one_out
 from anabranch.combine.solution import Solution
 from anabranch.conquer.estimate import MAX_PARETO_K
 from anabranch.conquer.weights import systematic
 
-__all__ = ["stack", "stacking_weights"]
+__all__ = ["MAX_DRAWS", "is_summed", "stack", "stacking_weights", "weighted_pointwise"]
 
 logger = logging.getLogger("anabranch")
 
-_MAX_DRAWS = 4_000
+MAX_DRAWS = 4_000
 """Draws of a path that are used: time against the variance of the leave-one-out densities."""
 _MAX_STEPS = 20_000
 _TOLERANCE = 1e-6
 """The stopping rule in nats per observation."""
-
-_Observed = tuple[tuple[str, int], ...]
-"""The names of observations, each with the number of its parts."""
 
 
 def stack(candidates: Sequence[tuple[Solution, float]]) -> list[dict[str, Any]]:
@@ -38,7 +35,7 @@ def stack(candidates: Sequence[tuple[Solution, float]]) -> list[dict[str, Any]]:
     compared, logs, shapes = [], [], []
     expected = None
     for solution, weight in candidates:
-        log_weights, names, log_likelihood = _pointwise(solution)
+        log_weights, names, log_likelihood = weighted_pointwise(solution, MAX_DRAWS)
         if expected is None and not names:
             what = "has no observations" if names is not None else "has different observations in different executions"
             raise errors.NoObservations(
@@ -70,7 +67,7 @@ def _warn(candidates: Sequence[tuple[Solution, float]], compared: list[Solution]
             "heaviest path (%s)",
             len(others), len(candidates), sum(others), compared[0].path.description,
         )  # fmt: skip
-    doubtful = [each for each, k in zip(compared, shapes, strict=True) if not k <= MAX_PARETO_K and not _summed(each)]
+    doubtful = [each for each, k in zip(compared, shapes, strict=True) if not k <= MAX_PARETO_K and not is_summed(each)]
     if doubtful:
         logger.warning(
             "stacking: pareto_k is above %g, or NaN (too few draws, or many alike), on %d of %d paths, such as (%s): "
@@ -79,9 +76,9 @@ def _warn(candidates: Sequence[tuple[Solution, float]], compared: list[Solution]
         )  # fmt: skip
 
 
-def _summed(solution: Solution) -> bool:
+def is_summed(solution: Solution) -> bool:
     """True if leave-one-out is an exact sum over all values, which needs no tail."""
-    return solution.path.dim == 0 or (solution.is_exact and len(solution.points) <= _MAX_DRAWS)
+    return solution.path.dim == 0 or (solution.is_exact and len(solution.points) <= MAX_DRAWS)
 
 
 def stacking_weights(log_predictive: np.ndarray) -> np.ndarray:
@@ -96,24 +93,20 @@ def stacking_weights(log_predictive: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _pointwise(solution: Solution) -> tuple[np.ndarray, _Observed | None, np.ndarray]:
-    """Log weights (S,), the observations, and log likelihoods (S, n) of each part of each observation.
+def weighted_pointwise(solution: Solution, max_draws: int) -> tuple[np.ndarray, Parts | None, np.ndarray]:
+    """Log weights (S,) of draws, the observations, and log likelihoods (S, n) of each part of each observation.
 
     The observations are None if they differ within the path.
     """
     estimate = solution.estimate
     assert estimate is not None
     points, log_weights = estimate.points, estimate.log_weights
-    if len(points) > _MAX_DRAWS:
+    if len(points) > max_draws:
         # A fixed seed: a posterior gives one answer to one question.
-        chosen = systematic(np.exp(log_weights), _MAX_DRAWS, np.random.default_rng(0))
-        points, log_weights = points[chosen], np.zeros(_MAX_DRAWS)
-    parts = log_likelihoods(solution.path, points, data_only=True)
-    names = tuple((name, value[0].size) for name, value in parts[0].values.items())
-    out = np.zeros((len(points), sum(size for _, size in names)))
-    for part in parts:
-        if tuple((name, value[0].size) for name, value in part.values.items()) != names:
-            return log_weights, None, out
-        if names:
-            out[part.index] = np.concatenate([v.reshape(len(v), -1) for v in part.values.values()], axis=1)
-    return log_weights, names, out
+        chosen = systematic(np.exp(log_weights), max_draws, np.random.default_rng(0))
+        if solution.path.discrete.all():
+            points, log_weights = points[chosen], np.zeros(max_draws)
+        else:  # a draw taken several times has a larger weight: among equal ratios a tail has no shape
+            chosen, counts = np.unique(chosen, return_counts=True)
+            points, log_weights = points[chosen], np.log(counts)
+    return log_weights, *pointwise(solution.path, points)

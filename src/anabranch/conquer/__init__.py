@@ -9,6 +9,7 @@ from anabranch.conquer.gaussian import Gaussian
 from anabranch.conquer.hmc import HMC, NUTS
 from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
+from anabranch.conquer.per_path import PerPath
 from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
 from anabranch.conquer.strategy import Strategy, solve
@@ -17,5 +18,5 @@ from anabranch.conquer.variational import Variational
 
 __all__ = [
     "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Gaussian", "Laplace",
-    "ModeMixture", "PathTarget", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
+    "ModeMixture", "PathTarget", "PerPath", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
 ]  # fmt: skip

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from anabranch.conquer.chains import chain_ess
@@ -71,6 +70,8 @@ def bridge(
     def excess(log_z: float) -> float:
         log_f1, log_f2 = terms(log_z)
         return float(logsumexp(log_f1) - np.log(n) - logsumexp(log_f2) + np.log(len(at_draws)) - log_z)
+
+    from scipy.optimize import brentq  # slow to import, and not needed by every run
 
     both = np.concatenate([met, at_draws])
     log_z = float(brentq(excess, both.min() - _MARGIN, both.max() + _MARGIN, xtol=1e-10))

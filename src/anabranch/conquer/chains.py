@@ -11,7 +11,8 @@ The effective sample size is m n / τ, with τ = 1 + 2 Σ ρ_t summed over Geyer
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
+
+from anabranch.conquer.ranks import average_ranks
 
 __all__ = ["chain_ess", "split_r_hat"]
 
@@ -58,7 +59,7 @@ def _split(chains: np.ndarray) -> np.ndarray:
 
 def _normal_scores(chains: np.ndarray) -> np.ndarray:
     m, n, d = chains.shape
-    ranks = rankdata(chains.reshape(m * n, d), axis=0)
+    ranks = average_ranks(chains.reshape(m * n, d))
     return ndtri((ranks - 3 / 8) / (m * n + 1 / 4)).reshape(m, n, d)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.random import Generator
-from scipy.spatial import KDTree
 
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
@@ -65,6 +64,8 @@ def summits(points: np.ndarray, heights: np.ndarray) -> np.ndarray:
     if len(finite) <= _FIRST_NEIGHBOURS:
         return finite[np.argsort(-heights[finite], kind="stable")]
     scaled = points[finite] / coordinate_sd(points[finite])
+    from scipy.spatial import KDTree  # slow to import, and not needed by every run
+
     tree, left = KDTree(scaled), np.arange(len(finite))
     for neighbours in (_FIRST_NEIGHBOURS, _neighbours(points.shape[1])):
         _, nearest = tree.query(scaled[left], min(neighbours + 1, len(finite)))

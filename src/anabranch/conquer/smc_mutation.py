@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
-from scipy.stats import rankdata
 
+from anabranch.conquer.ranks import average_ranks
 from anabranch.conquer.smc_tempering import Particles, Tempering
 from anabranch.conquer.student import safe_cholesky
 from anabranch.limits import LimitReached
@@ -226,7 +226,7 @@ def _correlation(one: Particles, other: Particles) -> float:
     """The rank correlation of log r between two states of the chains; zero where it does not vary."""
     if not (np.ptp(one.log_ratio) > 0 and np.ptp(other.log_ratio) > 0):
         return 0.0
-    return float(np.corrcoef(rankdata(one.log_ratio), rankdata(other.log_ratio))[0, 1])
+    return float(np.corrcoef(average_ranks(one.log_ratio), average_ranks(other.log_ratio))[0, 1])
 
 
 def _scale_tril(points: np.ndarray) -> np.ndarray:

@@ -4,21 +4,22 @@ Samplers of whole executions need log f_s of every site s, and Σ_o log g_o. Num
 compiled once more was computed than it takes to compile. Counts alone decide, and no clock: a seed has one answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
-from jax.tree_util import tree_leaves
+from jax.tree_util import tree_flatten, tree_leaves, tree_unflatten
 
 from anabranch.divide.batch import Batch
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.density import lanes_of_values
 from anabranch.divide.dispatch import Jitted, in_blocks
+from anabranch.divide.evaluation import NamedValues
 from anabranch.divide.graph import Node, with_batch_axis
-from anabranch.divide.internals import as_input
+from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 from anabranch.divide.terms import Evaluator, Terms
@@ -103,6 +104,25 @@ class Executions:
         site = next(site for site in self.recording.sites if site.name == name)
         inputs = site.inputs if self.run is None else tree_leaves(site.distribution)
         return site, [self.over_members(x)[at] for x in inputs]
+
+    def outcome(self, traced: Callable[[Recording], Any] | None = None) -> NamedValues:
+        """Sites, deterministics and the program's return value, or what `traced` gives for it, of the members.
+
+        It is what `Path.outcomes` gives for points, and `index` has the numbers of the members.
+        """
+        recording = self.recording
+        wanted = (recording.deterministics, recording.result) if traced is None else ({}, traced(recording))
+        leaves, tree = tree_flatten(wanted, is_leaf=lambda x: isinstance(x, PathTracer))
+        if self.run is not None:
+            known = [leaf.known if isinstance(leaf, PathTracer) else leaf for leaf in leaves]
+            varies = [isinstance(leaf, np.ndarray) for leaf in known]
+            filled = [leaf[None] if varying else leaf for leaf, varying in zip(known, varies, strict=True)]
+        else:
+            inputs = list(map(as_input, leaves))
+            varies = [isinstance(x, Node) for x in inputs]
+            filled = [self.over_members(x) if varying else x for x, varying in zip(inputs, varies, strict=True)]
+        deterministics, result = tree_unflatten(tree, filled)
+        return NamedValues(self.members, self.values(), deterministics, result, tree_unflatten(tree, varies))
 
     def __repr__(self) -> str:
         return f"Executions({self.path!r}, members={len(self.members)})"

@@ -9,7 +9,7 @@ looking at the graph), and if that does not settle the question, keeps the answe
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -143,6 +143,8 @@ class Recorder(Messenger):
         if msg["kwargs"].get("sample_shape"):
             distribution = distribution.expand_by(tuple(int(size) for size in msg["kwargs"]["sample_shape"]))
             known = forms.described(distribution)
+        if msg["cond_indep_stack"]:
+            self.recording.plates[at.name] = _plates(msg["cond_indep_stack"], distribution)
         if msg["value"] is not None:  # observed, or given by a handler inside the program
             msg["value"] = as_array(at, msg["value"])
             observed = checked_observation(at, distribution, msg["value"], msg["scale"], partial(self._held, known))
@@ -367,3 +369,9 @@ def _check_taken_out(distribution: Any, at: Place) -> None:
             at=at,
             remedy="Put the mask on the observations alone, or use ImproperUniform if a flat prior is meant",
         )
+
+
+def _plates(frames: Iterable[Any], distribution: Any) -> tuple[str | None, ...]:
+    """The name of the plate of each axis of a site."""
+    names = {frame.dim - len(distribution.event_shape): frame.name for frame in frames}
+    return tuple(names.get(axis) for axis in range(-len(distribution.shape()), 0))

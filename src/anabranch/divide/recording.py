@@ -244,6 +244,8 @@ class Recording:
         self.decisions: list[Decision] = []
         self.deterministics: dict[str, Any] = {}
         self.result: Any = None
+        self.plates: dict[str, tuple[str | None, ...]] = {}
+        """For each site and observation inside plates the plate of each of its axes."""
         self.asked: set[int] = set()
         self.concrete = False
         self.invalid: errors.InvalidParameter | None = None  # of a concrete run, whose density is then no number

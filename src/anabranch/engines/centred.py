@@ -11,7 +11,7 @@ and Ẑ = Σ_k Ẑ_k over the paths that the chains have visited. The mass of al
 import numpy as np
 from scipy.special import logsumexp
 
-from anabranch.combine import Posterior, Solution
+from anabranch.combine import Posterior, Solution, posterior_of
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.kernel import StudentKernel
 from anabranch.divide import Path
@@ -59,7 +59,7 @@ def centred_posterior(session: Session) -> Posterior:
     limits = session.limits
     shared = f"{limits.seconds:g} seconds are" if limits.seconds else f"budget of {limits.budget:,} evaluations is"
     session.stopped = session.stopped or limits.exceeded(session.runner.evaluations) or f"The {shared} shared out."
-    return Posterior(session.division.program, out, session.run(found))
+    return posterior_of(session.division.program, out, session.run(found))
 
 
 class _CentredSamples:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from anabranch.combine import Solution
@@ -136,6 +135,8 @@ class Collection:
 
             def excess(log_c: float) -> float:
                 return float(np.minimum(1.0, relative / np.exp(log_c)).sum() - self.max_kept)
+
+            from scipy.optimize import brentq  # slow to import, and seldom needed
 
             log_c = brentq(excess, np.log(relative.min()) - 1, 50)
             rows = np.flatnonzero(self.rng.random(len(relative)) < relative / np.exp(log_c))

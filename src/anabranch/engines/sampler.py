@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from anabranch import errors
-from anabranch.combine import Posterior, Run
+from anabranch.combine import Posterior, PosteriorWithEvidence, Run, posterior_of
 from anabranch.combine.history import History
 from anabranch.divide import Division, Recording, Restarted, stable_hash
 from anabranch.engines.collection import Collection
@@ -21,7 +21,7 @@ from anabranch.engines.traces import Traces
 from anabranch.limits import INTERRUPTED, LimitReached, Limits, Pace, enforced
 from anabranch.progress import Progress, Status
 
-__all__ = ["Sampler", "Session", "WeightedSampler", "recordings_of"]
+__all__ = ["EvidenceSampler", "Sampler", "Session", "WeightedSampler", "recordings_of"]
 
 _INSTANT = 1e-9
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class Session:
         self.finish()
         self.check_not_empty()
         solutions, evidence = self.collection.solutions(self.engine.has_evidence and self.collection.has_evidence)
-        return Posterior(self.division.program, solutions, self.run(), evidence)
+        return posterior_of(self.division.program, solutions, self.run(), evidence)
 
     def run(self, prior_mass_found: float | None = None) -> Run:
         collection, notes = self.collection, list(self.notes)
@@ -288,7 +288,18 @@ class Sampler(ABC):
         session.stopped = session.stopped or interrupted or limits.exceeded(session.runner.evaluations) or ended
 
 
-class WeightedSampler(Sampler):
+class EvidenceSampler(Sampler):
+    """An engine that always estimates the evidence."""
+
+    def run(
+        self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress
+    ) -> PosteriorWithEvidence:
+        posterior = super().run(division, limits, seed, workers, progress)
+        assert isinstance(posterior, PosteriorWithEvidence)
+        return posterior
+
+
+class WeightedSampler(EvidenceSampler):
     """An engine whose executions are independent draws with weights."""
 
     independent: ClassVar[bool] = True

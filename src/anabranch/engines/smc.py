@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.engines.particle_filter import SCHEME, Filter
-from anabranch.engines.sampler import Sampler, Session
+from anabranch.engines.sampler import EvidenceSampler, Session
 from anabranch.limits import Pace
 from anabranch.settings import check, whole
 
@@ -14,7 +14,7 @@ __all__ = ["SMC"]
 
 
 @dataclass(frozen=True)
-class SMC(Sampler):
+class SMC(EvidenceSampler):
     """A bootstrap particle filter, run again and again; each run counts with its own evidence.
 
     Args:

@@ -10,9 +10,9 @@ import numpy as np
 
 from anabranch.allocate import PathRecord
 from anabranch.allocate.refinement import under_explored
-from anabranch.combine import Posterior, Run, Solution
+from anabranch.combine import PosteriorWithEvidence, Run, Solution
 from anabranch.combine.evidence import Evidence, join
-from anabranch.conquer import Estimate
+from anabranch.conquer import Estimate, PerPath
 from anabranch.conquer.estimate import MAX_SD
 from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
@@ -50,7 +50,7 @@ class Combining:
     def __post_init__(self) -> None:
         check(self, max_notes=whole(), max_draws=whole(1), min_visited=whole(), max_visited=whole())
 
-    def posterior(self, state: SearchState, stopped: str) -> Posterior:
+    def posterior(self, state: SearchState, stopped: str) -> PosteriorWithEvidence:
         """The posterior of the paths in the table."""
         few = sum(record.visits > 0 for record in state.table) < self.max_visited
         waiting = state.waiting() if state.is_cut_short and few else []
@@ -62,7 +62,7 @@ class Combining:
         run = replace(run, known_share=None if walked is None else walked.known_share)
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
         solutions = [_solution(record, estimate, unvisited, walked) for record, estimate in estimates]
-        return Posterior(state.division.program, solutions, run)
+        return PosteriorWithEvidence(state.division.program, solutions, run)
 
     def _run(self, state: SearchState, stopped: str, best: float) -> Run:
         not_found = 1 - state.division.prior_mass_found
@@ -71,7 +71,7 @@ class Combining:
             stopped=stopped,
             evaluations=state.table.evaluations,
             executions=state.executions,
-            seconds=state.limits.elapsed,
+            seconds=state.seconds + state.limits.elapsed,
             seed=state.seed,
             prior_mass_found=state.division.prior_mass_found,
             prior_mass_truncated=state.division.prior_mass_truncated,
@@ -80,7 +80,7 @@ class Combining:
             unmet=tuple(state.division.unmet),
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
-            history=state.history,
+            history=state.history.copy(),  # which goes on with the run
         )
 
     def _best_mean_likelihood(self, state: SearchState) -> float:
@@ -120,6 +120,9 @@ class Combining:
         table = state.table
         for name in sorted(state.division.unmet_split):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
+        if isinstance(strategy := state.settings.strategy, PerPath):
+            for name in strategy.unmet(record.path for record in table):
+                yield f"strategy names the path ({name}), which was not found. Take a description of posterior.paths."
         if (evaluations := _reliable_budget(state)) > state.limits.budget:
             yield (
                 f"The budget allows only a Laplace estimate of each of {len(table)} paths, which may miss where the "
@@ -191,5 +194,5 @@ def _reliable_budget(state: SearchState) -> int:
     if is_asked_for or len(table) <= 1 or state.has_many_paths:
         return 0
     sampled = [record for record in table.solved if record.path.dim and not record.path.interpreted]
-    costs = [cheapest_visit(settings.strategy, record.path.dim) for record in sampled]
+    costs = [cheapest_visit(settings.local_strategy, record.path.dim) for record in sampled]
     return max(costs) * len(table) if len(costs) > 1 else 0

@@ -7,7 +7,7 @@ seeded by the path and the visit: the answer does not depend on how many threads
 from __future__ import annotations
 
 from anabranch.allocate import Visit
-from anabranch.combine import Posterior
+from anabranch.combine import PosteriorWithEvidence
 from anabranch.limits import INTERRUPTED, LimitReached, enforced
 from anabranch.progress import Progress
 from anabranch.search.state import SearchState
@@ -16,13 +16,15 @@ from anabranch.workers import Workers
 __all__ = ["infer_paths"]
 
 
-def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> Posterior:
+def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> PosteriorWithEvidence:
     """Run rounds until there is a reason to stop, and combine the paths."""
     limits, settings = state.limits, state.settings
     try:
         with enforced(limits):
-            settings.discovery.explore(state)
-            settings.visiting.make_prior_estimates(state, workers)
+            if not state.is_explored:
+                settings.discovery.explore(state)
+                settings.visiting.make_prior_estimates(state, workers)
+                state.is_explored = True
             stopped = _run_rounds(state, workers, progress)
     except LimitReached:
         stopped = limits.exceeded(0)

@@ -10,6 +10,7 @@ import numpy as np
 from anabranch.allocate import AllocationState, PathRecord
 from anabranch.combine.history import History
 from anabranch.divide import Division, Solved
+from anabranch.limits import Limits
 from anabranch.progress import Status
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class SearchState(AllocationState):
         solved: what was solved for so far.
         history: the visits so far.
         walk: the walk over paths, if there is one.
+        is_explored: True once the prior was explored, and the rounds have begun.
+        seconds: how long the run took before it went on.
     """
 
     division: Division
@@ -43,6 +46,14 @@ class SearchState(AllocationState):
     solved: Solved = field(default_factory=Solved)
     history: History = field(default_factory=History)
     walk: Walk | None = None
+    is_explored: bool = False
+    seconds: float = 0.0
+
+    def go_on(self, limits: Limits) -> None:
+        """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
+        self.seconds += self.limits.elapsed
+        self.is_explored = self.is_explored and not self.is_exploration_cut
+        self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
 
     def rng(self, record: PathRecord, *purpose: int) -> np.random.Generator:
         """The generator for a purpose at this visit of a path: it does not depend on the order of the visits."""

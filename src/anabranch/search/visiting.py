@@ -114,7 +114,7 @@ class Visiting:
         """One visit. An error gives up this path, and no other."""
         state.limits.check()
         record, settings = visit.record, state.settings
-        strategy, target, inner = settings.strategy, record.target, record.state
+        strategy, target, inner = settings.local_strategy, record.target, record.state
         rng = state.rng(record)
         target.allow(visit.max_evaluations)
         try:

@@ -11,9 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anabranch.combine.draws import by_observation, checked_number, pick
+from anabranch.combine.draws import checked_number
 from anabranch.combine.evidence import Evidence
-from anabranch.combine.observed import replicates
 from anabranch.combine.solution import Run, Solution
 from anabranch.report.plots.canvas import axes_or_new
 from anabranch.report.plots.decisions import draw_decisions
@@ -44,6 +43,7 @@ class Plots:
         evidence: in the order of the solutions.
         run: how the run went.
         choose: the solution with a given description, or the heaviest.
+        replicate: replicated data by the name of the observation, given their number and a seed.
 
     Example:
         >>> import anabranch as ab
@@ -58,6 +58,7 @@ class Plots:
     evidence: Evidence
     run: Run
     choose: Callable[[str | None], Solution]
+    replicate: Callable[[int, int], dict[str, Any]]
 
     def __call__(self, path: str | None = None, file: str | os.PathLike[str] | None = None) -> Figure:
         """An overview: weight, evidence and evaluations of the heaviest paths; also written to `file`.
@@ -102,9 +103,7 @@ class Plots:
         n, seed = checked_number(n, seed)
         data = observed_values(self.solutions[:MAX_PATHS])
         name = chosen_name(name, data)
-        rng = np.random.default_rng([seed, 2])
-        picked = pick(self.solutions, self.evidence.weights, n, seed)
-        drawn = by_observation(picked, n, lambda path, points: replicates(path, points, rng))
+        drawn = self.replicate(n, seed)
         return draw_predictive(axes_or_new(ax), name, data[name], drawn[name], None if x is None else np.asarray(x))
 
     def pairs(

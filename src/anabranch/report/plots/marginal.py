@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anabranch import errors
 from anabranch.combine.draws import Picked
-from anabranch.combine.probability import Place, listed_names, split_name
+from anabranch.combine.names import Place, listed_names, place_of
 from anabranch.combine.solution import Solution
 from anabranch.report.plots.canvas import OF_PATHS, OTHERS, span
 from anabranch.report.plots.weights import short_labels
@@ -81,7 +81,7 @@ def _found(name: str, solutions: Sequence[Solution], picked: Sequence[Picked]) -
     """The values at the draws that have the variable, for each path, the heaviest path first."""
     out, computed = [], 0
     for each in sorted(picked, key=lambda each: -len(each.points)):
-        place = split_name(each.solution.path, name)
+        place = place_of(each.solution.path, name)
         if place is None:
             continue
         constant = each.solution.path.constants.get(place.name)
@@ -116,4 +116,5 @@ def _element(name: str, place: Place, column: np.ndarray) -> np.ndarray:
             f"{name!r} is no single number: {place.name} has the shape {column.shape[1:]}",
             remedy=f"Name one number, as in {example}",
         )
-    return np.asarray(column[(slice(None), *place.element)], float)
+    index: tuple[Any, ...] = (slice(None), *place.element)
+    return np.asarray(column[index], float)

@@ -1,0 +1,114 @@
+"""What a question about the posterior is computed from: a function of a draw, at some draws of each path."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch import errors
+from anabranch.combine.draws import Draw, drawn_at
+from anabranch.combine.names import listed_names
+from anabranch.combine.solution import Solution
+from anabranch.conquer.estimate import heavy_tailed
+from anabranch.conquer.weights import systematic
+
+__all__ = ["MIN_DRAWS", "Function", "Part", "effective_draws", "parts_of", "sampled"]
+
+Function = Callable[[Draw], Any]
+
+MIN_DRAWS = 10
+"""Draws at which f is called on a path, at least; and effective draws that show how f varies."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The term of one path: w_k, the draws at which f was called, their weights v_ki, c_k, h_ki, and f_ki or zero."""
+
+    place: int
+    solution: Solution
+    weight: float
+    index: np.ndarray
+    weights: np.ndarray
+    inflation: float
+    present: np.ndarray
+    values: np.ndarray
+
+
+def parts_of(solutions: Sequence[Solution], weights: np.ndarray, f: Function, max_draws: int) -> list[Part]:
+    """f at draws of each path that has a weight.
+
+    f is called at most `max_draws` times for a path, and fewer for light paths, whose error counts less. A draw is left
+    out where f is None, or where the draw lacks a name that f reads.
+    """
+    lacked: dict[str, None] = {}
+    at_draws = [
+        (k, sample, _called(f, solutions[k], solutions[k].points[sample[0]], lacked))
+        for k, sample in sampled(solutions, weights, max_draws)
+    ]
+    present = [value for *_, values in at_draws for value in values if value is not None]
+    if not present:
+        lacks = f"no draw has the names that the function reads: it lacks {' or '.join(map(repr, lacked))}"
+        raise errors.UnknownName(
+            lacks if lacked else "the function is None at every draw", remedy=f"There are: {listed_names(solutions)}"
+        )
+    shape, *others = {value.shape: None for value in present}
+    if others:
+        raise ValueError(f"the function must return one shape for all draws; got {shape} and {others[0]}")
+    parts = []
+    for k, sample, values in at_draws:
+        filled = np.stack([np.zeros(shape) if value is None else value for value in values])
+        has = np.array([value is not None for value in values])
+        parts.append(Part(k, solutions[k], weights[k], *sample, has, filled))
+    return parts
+
+
+def sampled(
+    solutions: Sequence[Solution], weights: np.ndarray, max_draws: int
+) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray, float]]]:
+    """For each path with a weight its number, and indices of draws with their weights and c_k.
+
+    Resampling has a fixed seed: a posterior gives one answer to one question.
+    """
+    heaviest, rng = max(weights, default=0.0), np.random.default_rng(0)
+    for k, (solution, weight) in enumerate(zip(solutions, weights, strict=True)):
+        if weight > 0 and len(solution.points):
+            yield k, _sample(solution, max(math.ceil(max_draws * math.sqrt(weight / heaviest)), MIN_DRAWS), rng)
+
+
+def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
+    """Indices and weights of the draws of a path, resampled if they are more than the limit, and c_k."""
+    weights, ess = solution.weights, effective_draws(solution)
+    own = 1 / (weights**2).sum()
+    if len(weights) <= limit:
+        return np.arange(len(weights)), weights, own / ess
+    chosen = systematic(weights, limit, rng)
+    # The variance of resampling adds to that of the draws.
+    return chosen, np.full(limit, 1 / limit), 1 + limit / ess
+
+
+def effective_draws(solution: Solution) -> float:
+    """The effective number of draws of a path, fewer where their weights have a heavy tail; infinite if it is exact."""
+    estimate = solution.estimate
+    assert estimate is not None
+    own = 1 / (solution.weights**2).sum()
+    ess = np.inf if solution.is_exact else estimate.ess if estimate.ess > 0 else own
+    return float(ess / heavy_tailed(1.0, estimate.pareto_k, ess) ** 2)
+
+
+def _called(f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None]) -> list[np.ndarray | None]:
+    """f at each point; None where it is, or where the draw lacks a name that f reads, which is added to `lacked`."""
+    out: list[np.ndarray | None] = [None] * len(points)
+    for i, draw in drawn_at(solution.path, points):
+        try:
+            value = f(draw)
+            out[i] = None if value is None else np.asarray(value, np.float64)
+        except errors.UnknownName as error:
+            if error.name is None:  # raised by something other than a draw
+                raise
+            lacked[error.name] = None
+        except Exception as error:
+            error.add_note(f"anabranch: raised by the function on the path: {solution.path.description}")
+            raise
+    return out

@@ -1,0 +1,76 @@
+"""A program and its data in a few characters, to tell whether two of them are the same; and a program made again."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import textwrap
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from anabranch.divide.recording import Program, copied, mapped
+from anabranch.divide.select import selecting
+
+__all__ = ["data_fingerprint", "function_fingerprint", "remade"]
+
+
+def function_fingerprint(function: Callable[..., Any]) -> str:
+    """Of the text of a function, or of its code where there is none; not of what it calls or captures."""
+    return _digest(_text_of(function))
+
+
+def data_fingerprint(args: Any, kwargs: Mapping[str, Any]) -> str:
+    """Of the arguments of a program: numbers, text and arrays; of anything else, the type alone."""
+    return _digest(repr(mapped((tuple(args), dict(sorted(kwargs.items()))), _value_of)))
+
+
+def remade(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    is_selecting: bool,
+    **settings: Any,
+) -> Program:
+    """A program from its function and arguments, in the form that it had: with selects, or for the interpreter."""
+    rewritten = selecting(function) if is_selecting else None
+    return Program(
+        rewritten or function, mapped(args, copied), mapped(kwargs, copied), selecting=is_selecting, **settings
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _text_of(function: Any) -> str:
+    if isinstance(function, functools.partial):
+        return f"{_text_of(function.func)} {data_fingerprint(function.args, function.keywords)}"
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return type(function).__qualname__ if code is None else repr(_code(code))
+
+
+def _code(code: types.CodeType) -> tuple[Any, ...]:
+    """What a code does, without where it stands."""
+    constants = [_code(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, constants
+
+
+def _value_of(value: Any) -> Any:
+    """A value in plain form: an array as its dtype, shape and bytes."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return value
+    try:
+        array = np.asarray(value)
+    except Exception:
+        return type(value).__qualname__
+    if array.dtype == object:
+        return type(value).__qualname__
+    return array.dtype.str, array.shape, hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
