@@ -18,12 +18,12 @@ from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
 from anabranch.settings import check, whole
 
-__all__ = ["Combining", "evidence_of"]
+__all__ = ["Combining", "evidence_of", "solution_of"]
 
 
 def evidence_of(state: SearchState) -> Evidence:
     """The evidence and the weights so far."""
-    solutions = [_solution(record, record.estimate, {}) for record in state.table]
+    solutions = [solution_of(record, record.estimate, {}) for record in state.table]
     return join(solutions, state.division.prior_mass_found)
 
 
@@ -56,7 +56,7 @@ class Combining:
         unvisited = self._possible_of_unvisited(state, set(waiting), best)
         run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
-        solutions = [_solution(record, estimate, unvisited) for record, estimate in estimates]
+        solutions = [solution_of(record, estimate, unvisited) for record, estimate in estimates]
         return Posterior(state.division.program, solutions, run)
 
     def _run(self, state: SearchState, stopped: str, best: float) -> Run:
@@ -145,7 +145,7 @@ class Combining:
         return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
 
 
-def _solution(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[PathRecord, float]) -> Solution:
+def solution_of(record: PathRecord, estimate: Estimate | None, unvisited: Mapping[PathRecord, float]) -> Solution:
     """A path with this estimate, and the log evidence that it may have beyond it, with the reason."""
     possible, doubt = -np.inf, ""
     if record in unvisited:
