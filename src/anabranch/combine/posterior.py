@@ -12,8 +12,19 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import diagnose, expectation, observed, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, gathered, pick, with_draws
+from anabranch.combine.draws import (
+    Draw,
+    Draws,
+    by_observation,
+    checked_number,
+    drawn_at,
+    draws_of,
+    gathered,
+    pick,
+    with_draws,
+)
 from anabranch.combine.evidence import Evidence, join
+from anabranch.combine.maximum import best_point
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
@@ -143,6 +154,16 @@ class Posterior:
         """n equally weighted executions, in random order."""
         n, seed = checked_number(n, seed)
         return draws_of(pick(self.solutions, self.evidence.weights, n, seed), n)
+
+    def map(self, path: str | None = None) -> Draw:
+        """The best point of one path, as an execution: the values at which the density of the program is largest.
+
+        The path is the heaviest, or the one with this description: densities over different variables cannot be
+        compared. It is found by steps from the best draw, so that another mode may be higher if no draw is near it.
+        """
+        solution = self.solution(path)
+        point = best_point(solution.path, solution.points)
+        return next(draw for _, draw in drawn_at(solution.path, point[None]))
 
     def predict(self, f: Callable[..., Any], n: int = 1000, seed: int = 0) -> Any:
         """f(draw), or f(draw, rng) with a NumPy generator, at n draws: an array, or a list if the shapes differ.

@@ -6,7 +6,7 @@ Programs and paths
     `Program` is a function with its arguments. `divide` and `find_paths` make a `Division` of it, whose `Path`s have
     sites (`SiteInfo`), a density (`Evaluation`), prior draws (`PriorDraws`) and values by name (`NamedValues`).
     `rebuild` makes a path again from the choices of its runs, and `hours_warning` says which program would run in the
-    interpreter for hours.
+    interpreter for hours. `returned` is what a program returns in one execution, where that `has_functions`.
 Executions
     `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those at one
     node of the `Tree` of decisions, at a leaf those of one path; a `Batch` has the values that they have drawn so far.
@@ -62,6 +62,7 @@ from anabranch.divide.path import Path, SiteInfo, rebuild
 from anabranch.divide.prior import PriorDraws
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
+from anabranch.divide.returned import has_functions, returned
 from anabranch.divide.samplers import draw
 from anabranch.divide.source_location import user_location
 from anabranch.divide.summand_evaluation import SummandEvaluator
@@ -84,8 +85,8 @@ __all__ = [
     "Factors", "Jitted", "Lanes", "NamedValues", "Node", "Observation", "Path", "PathTracer", "PriorDraws", "Program",
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
     "as_input", "base_support", "counts_of", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
-    "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone",
-    "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose", "rebuild", "site_transforms",
-    "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn",
-    "with_batch_axis",
+    "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
+    "is_prior_alone", "known_points", "log_density_function", "neighbours", "prior_is_sampled", "propose",
+    "rebuild", "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
+    "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip
