@@ -17,6 +17,7 @@ from numpy.random import Generator
 from scipy.special import logsumexp
 
 from anabranch.divide import AT_ONCE, Constraints, Executions, Node, Site, Terms
+from anabranch.engines.rejuvenation import Rejuvenation
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Key, Traces, valid
@@ -66,6 +67,7 @@ class Filter:
     resampling: str = "systematic"
     threshold: float = 0.5
     ancestor_sampling: bool = False
+    rejuvenation: Rejuvenation | None = None
 
     def allowed(self, session: Session) -> int:
         """Executions for which there is budget and, by trial filters, time."""
@@ -124,6 +126,9 @@ class Filter:
                 log_weights = np.where(poor[:, None], _log_means(log_weights)[:, None], log_weights)
                 log_likelihood = log_likelihood[ancestors]
                 arrivals = _copied(arrivals, ancestors, observed)
+                if self.rejuvenation is not None:
+                    moving = np.repeat(poor, n)
+                    arrivals, log_likelihood = self.rejuvenation.moved(runner, arrivals, observed, moving, rng)
             # The interpreter has run its executions to their end.
             interpreted = [arrival for arrival in arrivals if arrival.run is not None]
             parts = [arrival for arrival in arrivals if arrival.run is None]
