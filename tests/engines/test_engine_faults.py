@@ -155,7 +155,7 @@ class TestEvery:
             ab.sample("x", dist.Normal(0.0, 1.0))
             ab.factor("never", -jnp.inf)
 
-        if name in ("ImportanceSampling", "Rejection", "SMC", "BBVI"):
+        if name in ("ImportanceSampling", "Rejection", "SMC", "SMC, resample-move", "SMC2", "BBVI"):
             posterior = ab.infer(program, engine=ALL[name], budget=1_000)
             assert posterior.log_evidence == -np.inf
             with pytest.raises(errors.NoDraws):

@@ -12,6 +12,9 @@ min(1, Ẑ_t(θ') p(θ') q(θ | θ') / (Ẑ_t(θ) p(θ) q(θ' | θ))). The mean 
 is an unbiased estimate of the evidence. Runs are independent, and go on side by side.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -85,35 +88,42 @@ class SMC2(Sampler):
         Parameters(self.particles, self.parameters).check_known(division, "SMC2")
 
     def sample(self, session: Session) -> None:
-        filters = Filter(self.particles, self.resampling, self.threshold)
-        each = self._executions_of_a_theta(session)
-        thetas = min(self.thetas, max(filters.allowed(session) // (each * self.min_runs), 1))
-        runs = 0
-        while session.goes_on(needs=each * thetas):
-            number = min(session.left // (each * thetas), max(self.batch // (self.particles * thetas), 1))
-            swept, log_weights = _Outer(self, filters, session, number, thetas).run()
+        engine = self._afforded(session)
+        filters, runs, cost = Filter(engine.particles, self.resampling, self.threshold), 0, engine._cost(session)
+        while session.goes_on(needs=cost):
+            number = min(session.left // cost, max(self.batch // (engine.particles * engine.thetas), 1))
+            swept, log_weights = _Outer(engine, filters, session, number).run()
             blocks = runs + np.arange(number)
             runs += number
-            of_particles = np.repeat(blocks, thetas * self.particles)
+            of_particles = np.repeat(blocks, engine.thetas * engine.particles)
             session.collection.add(swept.traces, log_weights.ravel(), of_particles, blocks)
 
-    def _executions_of_a_theta(self, session: Session) -> int:
-        """The most executions of a parameter: its filter, and those tried after each observation but the last."""
+    def _afforded(self, session: Session) -> SMC2:
+        """The same with fewer particles and parameters where the limits are small: about as many of both."""
+        allowed = Filter(self.particles, self.resampling, self.threshold).allowed(session) // self.min_runs
+        one = replace(self, particles=1, thetas=1)._cost(session) // 2
+        engine = replace(self, particles=min(self.particles, max(math.isqrt(allowed // one), 1)), thetas=1)
+        return replace(engine, thetas=min(self.thetas, max(allowed // engine._cost(session), 1)))
+
+    def _cost(self, session: Session) -> int:
+        """The most executions of a run: a filter for each parameter, and one more for each that it tries, which it does
+        after each observation but the last."""
         observations = [len(recording.observations) for recording in recordings_of(session.division)]
-        return (1 + self.particles) * (1 + self.rejuvenation * (max(observations, default=1) - 1))
+        tries = 1 + self.rejuvenation * (max(observations, default=1) - 1)
+        return self.thetas * (1 + self.particles) * tries
 
 
 class _Outer:
     """Some runs, side by side: the parameters, their weights and their filters."""
 
-    def __init__(self, engine: SMC2, filters: Filter, session: Session, runs: int, thetas: int) -> None:
+    def __init__(self, engine: SMC2, filters: Filter, session: Session, runs: int) -> None:
         self.engine, self.filters, self.runner, self.rng = engine, filters, session.runner, session.rng
         self.parameters = Parameters(engine.particles, engine.parameters)
-        self.shape = runs, thetas
-        self.theta = self.parameters.of(self.runner.execute(runs * thetas))
+        self.shape = runs, engine.thetas
+        self.theta = self.parameters.of(self.runner.execute(runs * engine.thetas))
         self.sweep = self._begun(self.theta)
         self.log_past = np.zeros(runs)  # the log of the mean weights at each resampling
-        self.log_before = np.zeros(runs * thetas)  # log Ẑ of each filter when its weight was last one
+        self.log_before = np.zeros(runs * engine.thetas)  # log Ẑ of each filter when its weight was last one
 
     def run(self) -> tuple[Swept, np.ndarray]:
         """The filters at the end, and the log weights of their particles, whose sum over a run is its Ẑ."""
