@@ -164,10 +164,11 @@ def test_local_steps_stay_on_the_path_and_move():
 
 def test_an_iteration_infers_one_path_and_keeps_the_largest_utility_first():
     posterior = ab.infer(FIGURE.program, *FIGURE.args, engine=ab.DCC.paper(N=3, M=4), budget=1_200, tolerance=None)
-    visits = posterior.history.dropna(subset=["path"])
-    assert set(np.diff(visits["evaluations"])) == {3 * (1 + 4)}  # a step of three chains, four samples around each
+    start, step = 3 * (1 + 50 + 4), 3 * (1 + 4)  # of three chains, with four samples around each
+    assert np.diff(posterior.history["evaluations"]).tolist()[:2] == [start, step]
+    assert set(np.diff(posterior.history["evaluations"])) == {start, step}
     weights = dict(zip(posterior.paths["path"], posterior.paths["visits"], strict=True))
-    assert visits["path"].value_counts().to_dict() == weights
+    assert posterior.history["path"].value_counts().to_dict() == {path: 1 + n for path, n in weights.items()}
     heaviest, lightest = posterior.paths["path"]
     assert weights[heaviest] > weights[lightest]
 

@@ -145,7 +145,7 @@ class Algorithm:
         local.chains = chains
         self.note(record)
         self.draw_importance_samples(record)  # line 7
-        self.history.add(self.table.evaluations, self.table.log_evidence)
+        self.remember_visit(record)
 
     def select(self) -> PathRecord | None:
         """Line 9: the path of the largest utility, or the inactive one whose turn it is."""
@@ -164,8 +164,7 @@ class Algorithm:
         record.visits += 1
         if not record.first_visit:
             record.first_visit = 1 + max(each.first_visit for each in self.table)
-        self.history.add(self.table.evaluations, self.table.log_evidence, record.path.description, None,
-                         record.target.evaluations, record.log_evidence)  # fmt: skip
+        self.remember_visit(record)
 
     def explore(self, record: PathRecord) -> None:
         """Lines 12 and 13: one proposal of RMH from each of the N chains, at any site; what it finds is remembered.
@@ -227,6 +226,11 @@ class Algorithm:
         if self.settings.draws == "importance":
             local.samples.append(points)
         record.estimate = local.weights.summary(record.target)
+
+    def remember_visit(self, record: PathRecord) -> None:
+        """Enter in the history that a path got evaluations."""
+        self.history.add(self.table.evaluations, self.table.log_evidence, record.path.description, None,
+                         record.target.evaluations, record.log_evidence)  # fmt: skip
 
     def _with_chains(self, keys: Sequence[object]) -> list[PathRecord]:
         records = [self.table.records[key] for key in keys]

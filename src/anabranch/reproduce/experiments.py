@@ -60,6 +60,6 @@ def _induction() -> Experiment:
 EXPERIMENTS: Mapping[str, Experiment] = {
     "gmm": Experiment(programs.mixture, (programs.mixture_data(),), ENGINES, 15, measures.of_mixture, 10_000),
     "misspecified": Experiment(programs.misspecified_mixture, (programs.mixture_data(),), LONG_CHAINS, 5,
-                               measures.of_misspecified_mixture, 2_000),
+                               measures.of_misspecified_mixture, 1_000),
     "induction": _induction(),
 }  # fmt: skip
