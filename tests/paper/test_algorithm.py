@@ -200,6 +200,16 @@ def test_a_new_path_is_burnt_in_before_it_is_active():
         assert record.target.evaluations == len(record.state.start) * (1 + steps)
 
 
+def test_a_run_without_any_chain_ends():
+    run = algorithm()
+    assert not run.is_stuck
+    for record in run.table:
+        run.begun(record).start = run.begun(record).start.take(np.zeros(0, int))
+        run.initialise(record)
+    assert run.select() is None
+    assert run.is_stuck
+
+
 def test_a_bound_on_the_active_paths_lets_the_lightest_leave():
     engine = ab.DCC.paper(max_active=2, T_0=20, C_0=1, T_init=10)
     posterior = ab.infer(two_levels, 6.0, engine=engine, budget=3_000, tolerance=None, seed=1)

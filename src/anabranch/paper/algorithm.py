@@ -102,6 +102,8 @@ class Algorithm:
                 self.initialise(record)  # lines 5 to 7
             best = self.select()  # line 9: step 1
             if best is None:
+                if self.is_stuck:
+                    return "No path is left to visit: no execution of those found could be made again."
                 continue
             if not self.affords(self.cost_of_step):
                 return self.limits.exceeded(self.limits.budget)
@@ -247,6 +249,14 @@ class Algorithm:
     def cost_of_start(self) -> int:
         """Evaluations of lines 5 to 7."""
         return self.settings.N * (1 + self.settings.T_init + self.settings.M)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no path has chains, although all were tried."""
+        self.limits.check()
+        return all(record.state is not None and record.estimate is not None for record in self.table) and not any(
+            len(record.state.chains) for record in self.table
+        )
 
     def affords(self, evaluations: int) -> bool:
         """Whether the budget allows so many evaluations more."""

@@ -22,8 +22,8 @@ class PaperDCC:
 
     The paper does not report its hyper-parameters. N, M, δ, κ and T_a have the values of the public implementation of
     the same authors' later work. Its T_0 = 100, T_init = 10, C_0 = 1 and β = 1 spread the evaluations over nearly a
-    hundred paths of the mixture, where the paper visits 23 to 27: ours are chosen so that the paths are as few, the
-    heavy ones get the most, and K = 5 is visited after about 10,000 evaluations, as in the paper. RMH draws half of its
+    hundred paths of the mixture, where the paper visits 23 to 27: ours are chosen so that the paths are fewer, the
+    heavy ones get the most, and K = 5 is visited after thousands of evaluations, as in the paper. RMH draws half of its
     proposals from the prior, as `engines.RandomWalkMH` does.
 
     Args:
