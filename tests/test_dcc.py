@@ -10,10 +10,9 @@ import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.allocate import UCB, ActiveSet, SuccessiveHalving, Uniform
-from anabranch.conquer import HMC, NUTS, SMC, Auto, Elimination, RandomWalk, Variational
+from anabranch.allocate import UCB, SuccessiveHalving, Uniform
+from anabranch.conquer import HMC, NUTS, SMC, Auto, Elimination, Variational
 from anabranch.limits import Limits
-from anabranch.search import Discovery
 from exact import named
 from helpers import use_false_clock
 
@@ -204,31 +203,6 @@ def test_loops_are_followed_to_where_the_mass_is():
     case = named("geometric_count")
     posterior = ab.infer(case.program, *case.args, engine=ab.DCC(executions=5))
     assert posterior.log_evidence == pytest.approx(case.log_evidence, abs=0.01)
-
-
-def test_the_algorithm_of_the_paper():
-    posterior = figure(engine=ab.DCC.paper(T_0=200), budget=30_000, tolerance=None)
-    assert set(posterior.paths["method"]) == {"RandomWalk"}
-    assert abs(posterior.log_evidence - FIGURE.log_evidence) < 4 * posterior.log_evidence_sd < 0.15
-    assert posterior.probability("left")[True] == pytest.approx(FIGURE.probabilities["left"][True], abs=0.03)
-
-
-def test_every_number_of_the_paper_has_its_field():
-    given = ab.DCC.paper(T_0=21, T_init=22, N=3, M=4, C_0=7, delta=0.25, beta=0.75, kappa=1.5, T_a=23, max_active=6)
-    assert given == ab.DCC(
-        strategy=RandomWalk(chains=3, importance_samples=4, initial_steps=22),
-        allocator=UCB(delta=0.25, beta=0.75, kappa=1.5, look_ahead=23),
-        executions=21,
-        max_executions=21,
-        proposals=3,
-        systematic=False,
-        active=ActiveSet(threshold=7, growth=0.01, max_active=6),
-        allocations=8,
-        evaluations_per_visit=150,  # ten steps of three chains: a move and four importance samples each
-        prune_negligible=False,
-        elimination=None,
-        discovery=Discovery(solving=None),
-    )
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _parser().error(f"{given.experiment} has no method {', '.join(unknown)}; there are {', '.join(methods)}")
     folder = given.folder or Path("reproduction-quick" if given.quick else "reproduction")
     command = f"anabranch {shlex.join(arguments)}"
-    settings = Settings(names, folder, given.quick, given.methods, given.runs, given.budget, given.workers, command)
+    settings = Settings(names, folder, given.quick, given.methods, given.runs, given.budget, given.workers, command,
+                        given.records, given.page)  # fmt: skip
     try:
         failures = reproduce(settings)
+    except OSError as error:
+        _parser().error(f"{error.strerror}: {error.filename}")
     except KeyboardInterrupt:
         return 130
     for failure in failures:
@@ -49,6 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--quick", action="store_true", help="a small version, in about two minutes")
     where = "where to write (default: reproduction, or reproduction-quick)"
     reproduce.add_argument("--out", type=Path, dest="folder", help=where)
+    reproduce.add_argument("--from-records", type=Path, dest="records", metavar="FILE",
+                           help="run nothing, and show the records in this file, records.jsonl.gz")  # fmt: skip
+    reproduce.add_argument("--page", type=Path, metavar="FILE",
+                           help="bring the numbers of this page, such as docs/reproduction.md, up to date")  # fmt: skip
     reproduce.add_argument("--methods", type=lambda text: text.split(","), metavar="A,B",
                            help="only these of default, paper, is, rmh, rmh_centred, pg, ipmcmc, bbvi")  # fmt: skip
     reproduce.add_argument("--runs", type=_positive, metavar="N", help="runs of each method (default: as in the paper)")

@@ -1,4 +1,4 @@
-"""Divide, Conquer, and Combine: the settings, ours and the paper's (paper, section 4 and appendix B).
+"""Divide, Conquer, and Combine: the settings of the default (paper, section 4).
 
     divide      execute the program from its prior, T_0 times: the first paths
     repeat      choose the paths that get the next evaluations                     (allocate)
@@ -6,20 +6,21 @@
                 propose from their draws, and remember every path that this finds  (divide)
     combine     Ẑ = Σ Ẑ_k, and the draws of each path with the weight Ẑ_k/Ẑ
 
-The loop itself is `search.loop`.
+The loop itself is `search.loop`. The paper's own algorithm, `DCC.paper()`, is in `paper/`.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import ClassVar, cast
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
 from anabranch.combine import PosteriorWithEvidence
-from anabranch.conquer import Auto, Elimination, PerPath, RandomWalk, Strategy
+from anabranch.conquer import Auto, Elimination, PerPath, Strategy
 from anabranch.conquer.per_path import Choice
 from anabranch.divide import Division
 from anabranch.limits import Limits
+from anabranch.paper import PaperDCC
 from anabranch.progress import Progress
 from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, Walking, infer_paths
 from anabranch.settings import check, flag, functions, instance, several, whole
@@ -82,6 +83,9 @@ class DCC:
     stopping: Stopping = field(default_factory=Stopping)
     combining: Combining = field(default_factory=Combining)
 
+    paper: ClassVar[type[PaperDCC]] = PaperDCC
+    """The paper's own algorithm, every hyper-parameter under the paper's name: `DCC.paper(N=10, M=10)`."""
+
     def __post_init__(self) -> None:
         is_function = callable(self.strategy) and not isinstance(self.strategy, type)
         if isinstance(self.strategy, Mapping) or (is_function and not hasattr(self.strategy, "start")):
@@ -102,55 +106,6 @@ class DCC:
     def local_strategy(self) -> Strategy:
         """The strategy as one object, also where there are several."""
         return cast(Strategy, self.strategy)
-
-    @classmethod
-    def paper(
-        cls,
-        *,
-        T_0: int = 1_000,
-        T_init: int = 50,
-        N: int = 10,
-        M: int = 10,
-        C_0: int = 5,
-        delta: float = 0.5,
-        beta: float = 0.1,
-        kappa: float = 1.0,
-        T_a: int = 1_000,
-        max_active: int | None = None,
-    ) -> Self:
-        """The paper's own algorithm (appendix B), every hyper-parameter under the paper's name.
-
-        Args:
-            T_0: executions from the prior that find the first paths.
-            T_init: greedy steps of a new path, for each of its coordinates.
-            N: chains of a path.
-            M: importance samples of each chain at each step.
-            C_0: how often a path must be proposed before it becomes active; it grows with the iterations.
-            delta: δ, the share of exploration in the utility.
-            beta: β, its boost of optimism.
-            kappa: κ, how much the spread of the weights counts.
-            T_a: weights to look ahead.
-            max_active: a bound on the number of active paths.
-
-        The paper does not say which values it used; these are ours.
-        """
-        T_0, T_init, T_a = (whole(1)(*each) for each in (("T_0", T_0), ("T_init", T_init), ("T_a", T_a)))
-        N, M, C_0 = whole(2)("N", N), whole(2)("M", M), whole(1)("C_0", C_0)
-        max_active = whole(1).or_none()("max_active", max_active)
-        return cls(
-            strategy=RandomWalk(chains=N, importance_samples=M, initial_steps=T_init),
-            allocator=UCB(delta=delta, beta=beta, kappa=kappa, look_ahead=T_a),
-            executions=T_0,
-            max_executions=T_0,
-            proposals=N,
-            systematic=False,
-            active=ActiveSet(threshold=C_0, growth=0.01, max_active=max_active),
-            allocations=8,
-            evaluations_per_visit=10 * N * (M + 1),
-            prune_negligible=False,
-            elimination=None,
-            discovery=Discovery(solving=None),
-        )
 
     def run(
         self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress

@@ -28,6 +28,8 @@ ALL: dict[str, Any] = {
     "ImportanceSampling": engines.ImportanceSampling(batch=1_000),
     "Rejection": engines.Rejection(log_bound=0.0, batch=1_000),
     "SMC": engines.SMC(particles=50),
+    "SMC, resample-move": engines.SMC(particles=50, threshold=1.0, rejuvenation=1),
+    "SMC2": engines.SMC2(particles=5, thetas=10),
     "ParticleGibbs": engines.ParticleGibbs(particles=5, chains=20),
     "ParticleGibbs, ancestors": engines.ParticleGibbs(particles=5, chains=20, ancestor_sampling=True),
     "PIMH": engines.PIMH(particles=5, chains=20),
@@ -48,7 +50,7 @@ WITHOUT_EVIDENCE = (
     "RandomWalkMH",
     "InvolutiveMH",
 )
-BY_OBSERVATIONS = ("SMC", "ParticleGibbs", "PIMH", "PMMH", "IPMCMC")
+BY_OBSERVATIONS = ("SMC", "SMC, resample-move", "SMC2", "ParticleGibbs", "PIMH", "PMMH", "IPMCMC")
 
 
 def coin(heads: int) -> None:
@@ -153,7 +155,7 @@ class TestEvery:
             ab.sample("x", dist.Normal(0.0, 1.0))
             ab.factor("never", -jnp.inf)
 
-        if name in ("ImportanceSampling", "Rejection", "SMC", "BBVI"):
+        if name in ("ImportanceSampling", "Rejection", "SMC", "SMC, resample-move", "SMC2", "BBVI"):
             posterior = ab.infer(program, engine=ALL[name], budget=1_000)
             assert posterior.log_evidence == -np.inf
             with pytest.raises(errors.NoDraws):
@@ -326,6 +328,8 @@ def test_ancestors_among_executions_beyond_the_bound() -> None:
     [
         (lambda: engines.SMC(particles=0), "particles must be a whole number, at least 1"),
         (lambda: engines.SMC(resampling="best"), "resampling must be one of"),
+        (lambda: engines.SMC(rejuvenation=-1), "rejuvenation must be a whole number, at least 0"),
+        (lambda: engines.SMC2(thetas=0), "thetas must be a whole number, at least 1"),
         (lambda: engines.SMC(threshold=2.0), "threshold must be a share"),
         (lambda: engines.ParticleGibbs(particles=1), "particles must be a whole number, at least 2"),
         (lambda: engines.PIMH(chains=0), "chains must be a whole number, at least 1"),

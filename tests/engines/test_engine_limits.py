@@ -60,6 +60,8 @@ ALL: dict[str, Any] = {
     "ImportanceSampling": engines.ImportanceSampling(),
     "ImportanceSampling, guided": engines.ImportanceSampling(guide=guide),
     "SMC": engines.SMC(),
+    "SMC, resample-move": engines.SMC(rejuvenation=2),
+    "SMC2": engines.SMC2(),
     "ParticleGibbs": engines.ParticleGibbs(),
     "ParticleGibbs, ancestors": engines.ParticleGibbs(ancestor_sampling=True),
     "PIMH": engines.PIMH(),

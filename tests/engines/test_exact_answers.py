@@ -36,6 +36,8 @@ ENGINES = {
         engines.SMC(particles=100, resampling="stratified", threshold=1.0), 8_000, 0.055, 0.02, 0.055
     ),
     "SMC, multinomial": Tried(engines.SMC(particles=100, resampling="multinomial"), 8_000, 0.055, 0.02, 0.055),
+    "SMC, resample-move": Tried(engines.SMC(particles=100, threshold=1.0, rejuvenation=1), 30_000, 0.055, 0.02, 0.055),
+    "SMC2": Tried(engines.SMC2(particles=10, thetas=20, threshold=0.9), 60_000, 0.2, 0.1, 0.1),
     "ParticleGibbs": Tried(engines.ParticleGibbs(particles=10, chains=50), 20_000, None, 0.035, 0.09),
     "ParticleGibbs, ancestors": Tried(
         engines.ParticleGibbs(particles=10, chains=50, ancestor_sampling=True), 20_000, None, 0.06, 0.09
@@ -83,6 +85,7 @@ LEFT_OUT = {
     "LightweightMH": ("kalman", "hidden_markov", "hidden_branches", "barrier"),
     "RandomWalkMH": ("kalman", "hidden_markov", "hidden_branches", "barrier"),
     "SMC, stratified, always": ("normal_mean", "hidden_markov", "coin", "figure_two", "barrier", "survival"),
+    "SMC, resample-move": ("hidden_markov", "coin", "figure_two", "barrier"),
     "SMC, multinomial": ("normal_mean", "hidden_markov", "coin", "figure_two", "barrier", "survival"),
 }
 # With half of its budget PMMH still depends on where it started. Chains of single sites compile their loops where there

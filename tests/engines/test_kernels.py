@@ -115,8 +115,8 @@ def test_marginal_kernel_leaves_the_posterior_unchanged(parameters: list[str] | 
     runner, rng = runner_of(case, 2), np.random.default_rng(2)
     engine = engines.PMMH(particles=3, parameters=parameters)
     state = exact_draws(runner, 10_000, rng)
-    marginal = engine._marginal(state)
-    given = engine._repeated(marginal)
+    marginal = engine._parameters.of(state)
+    given = engine._parameters.repeated(marginal)
     led = Filter(3, "multinomial")
     own = led._led_by(state, np.ones(len(state), bool))
     both = {key: np.where(own.present[key].reshape(-1, *[1] * len(key[1])), own.values[key],

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from scipy.stats import multivariate_normal
 
+import anabranch as ab
+from anabranch import errors
 from anabranch.engines import SMC
 from anabranch.engines.particle_filter import SCHEMES, effective_sizes, resampled
 
@@ -49,3 +53,44 @@ def test_what_is_not_a_scheme_is_refused() -> None:
         SMC(resampling="sorted")
     with pytest.raises(ValueError, match="threshold must be a share"):
         SMC(threshold=1.5)
+
+
+def series(y):
+    level = ab.sample("level", dist.Normal(0.0, 3.0))
+    for t, value in enumerate(y):
+        ab.observe(f"y{t}", dist.Normal(level, 0.3), value)
+
+
+def test_moves_after_resampling_make_copies_of_a_particle_differ():
+    """Without them, 30 observations leave few of 20 levels in each filter; with them, nearly every particle has one."""
+
+    def levels(rejuvenation):
+        engine = ab.engines.SMC(particles=20, threshold=1.0, rejuvenation=rejuvenation, min_runs=1)
+        budget = 20 * (1 + 29 * rejuvenation)
+        posterior = ab.infer(series, np.full(30, 1.2), engine=engine, budget=budget, tolerance=None)
+        return len(np.unique(posterior.solutions[0].points))
+
+    assert levels(0) <= 4
+    assert levels(3) >= 12
+
+
+def test_the_parameters_of_smc2_are_named_or_those_before_the_first_observation():
+    def walk(y):
+        drift = ab.sample("drift", dist.Normal(0.0, 1.0))
+        x = 0.0
+        for t in range(len(y)):
+            x = ab.sample(f"x{t}", dist.Normal(x + drift, 0.5))
+            ab.observe(f"y{t}", dist.Normal(x, 0.5), y[t])
+
+    y = np.array([1.0, 2.0, 3.0])
+    steps = np.arange(1, 4)
+    covariance = np.outer(steps, steps) + 0.25 * np.minimum.outer(steps, steps) + 0.25 * np.eye(3)
+    truth = multivariate_normal(np.zeros(3), covariance).logpdf(y)
+    for parameters in (None, ["drift"]):
+        engine = ab.engines.SMC2(particles=10, thetas=20, parameters=parameters)
+        posterior = ab.infer(walk, y, engine=engine, budget=30_000, tolerance=None)
+        assert abs(posterior.log_evidence - truth) < 4 * posterior.log_evidence_sd < 0.4
+    with pytest.raises(errors.EngineCannotRun, match="SMC2 is to move 'drfit', which is no site of walk"):
+        ab.infer(walk, y, engine=ab.engines.SMC2(parameters=["drfit"]), budget=1_000)
+    with pytest.raises(errors.EngineCannotRun, match="'x1' depends on sites that are not parameters"):
+        ab.infer(walk, y, engine=ab.engines.SMC2(parameters=["x1"], particles=5, thetas=10), budget=5_000)

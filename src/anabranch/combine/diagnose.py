@@ -58,7 +58,8 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
         truncated = run.prior_mass_truncated
         beyond = f", {100 * truncated:.3g} % beyond max_sites" if truncated > MIN_WEIGHT else ""
         in_time = run.log_possible_not_found is None
-        remedy = "Raise the number of prior executions, DCC(executions=...)" if in_time else "Give the run more seconds"
+        more = "Raise the number of prior executions, DCC(executions=...) or DCC.paper(T_0=...)"
+        remedy = more if in_time else "Give the run more seconds"
         yield f"{100 * not_found:.3g} % of the prior mass is on paths that were not found{beyond}. {remedy}."
 
 

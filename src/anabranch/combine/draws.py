@@ -16,7 +16,7 @@ from anabranch import errors, settings
 from anabranch.combine.saved_path import NOT_SAVED
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
-from anabranch.divide import NamedValues, Path
+from anabranch.divide import NamedValues, Path, Program, has_functions, returned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,19 +30,22 @@ __all__ = [
 class Draw(Mapping[str, Any]):
     """One execution of the program: its sites and deterministics by name, `path`, and `result`, what it returned."""
 
-    __slots__ = ("_named", "_row", "path")
+    __slots__ = ("_named", "_program", "_row", "path")
 
-    def __init__(self, path: str, named: NamedValues, row: int) -> None:
-        self.path, self._named, self._row = path, named, row
+    def __init__(self, path: str, named: NamedValues, row: int, program: Program | None = None) -> None:
+        """`program` is that of an execution whose result has functions."""
+        self.path, self._named, self._row, self._program = path, named, row, program
 
     @property
     def result(self) -> Any:
-        """What the program returned."""
+        """What the program returned. A function can be called; each use of `result` runs the program for it."""
         if self._named.result is NOT_SAVED:
             raise errors.NeedsProgram(
                 "the program's return value is not saved", remedy="Load the posterior with the program and its data"
             )
-        return self._at(self._named.result, self._named.varies[1])
+        if self._program is None:
+            return self._at(self._named.result, self._named.varies[1])
+        return returned(self._program, {name: x[self._row] for name, x in self._named.values.items()}, self.path)
 
     def __getitem__(self, name: str) -> Any:
         if name in self._named.deterministics:
@@ -75,8 +78,9 @@ class Draw(Mapping[str, Any]):
 def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
     """The execution at each point, with the number of the point."""
     for named in path.outcomes(points):
+        program = path.program if has_functions(named.result) else None
         for row, i in enumerate(named.index):
-            yield int(i), Draw(path.description, named, row)
+            yield int(i), Draw(path.description, named, row, program)
 
 
 @dataclass(frozen=True)

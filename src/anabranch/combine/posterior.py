@@ -11,9 +11,10 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import decisions, diagnose, expectation, observed, prediction, probability, saving, stacking
-from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, draws_of, pick, with_draws
+from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, drawn_at, draws_of, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.exported import Exported
+from anabranch.combine.maximum import best_point
 from anabranch.combine.names import check_name, reader
 from anabranch.combine.odds import Group, Odds, odds
 from anabranch.combine.paths_frame import paths_frame
@@ -298,6 +299,16 @@ class Posterior(Exported):
         """n equally weighted executions, in random order."""
         n, seed = checked_number(n, seed)
         return draws_of(pick(self.solutions, self.evidence.weights, n, seed), n)
+
+    def map(self, path: str | None = None) -> Draw:
+        """The best point of one path, as an execution: the values at which the density of the program is largest.
+
+        The path is the heaviest, or the one with this description: densities over different variables cannot be
+        compared. It is found by steps from the best draw, so that another mode may be higher if no draw is near it.
+        """
+        solution = self.solution(path)
+        point = best_point(solution.path, solution.points)
+        return next(draw for _, draw in drawn_at(solution.path, point[None]))
 
     def predict(self, f: Callable[..., Any], n: int = 1000, seed: int = 0) -> Any:
         """f(draw), or f(draw, rng) with a NumPy generator, at n draws: an array, or a list if the shapes differ.

@@ -1,6 +1,8 @@
-"""The paper's own local strategy: N chains of random-walk MH, and importance sampling around them.
+"""Random-walk chains with tuned scales, and importance sampling around them, after the paper's local strategy.
 
-*Chains* (section 6.1, appendix B). A move picks a site, or one coordinate of it, and proposes either a local change
+The paper's own, as it stands, is in `paper/`.
+
+*Chains* (section 6.1). A move picks a site, or one coordinate of it, and proposes either a local change
 x' = x + s t, symmetric, or a draw x' ~ g, where g is fitted to the prior draws of each coordinate (the prior of a site
 given the others is unknown where sites are dependent). It is accepted with probability
 

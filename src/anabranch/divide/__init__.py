@@ -7,6 +7,7 @@ Programs and paths
     sites (`SiteInfo`), a density (`Evaluation`), prior draws (`PriorDraws`) and values by name (`NamedValues`).
     `rebuild` makes a path again from the choices of its runs, and `hours_warning` says which program would run in the
     interpreter for hours. `lines_of` draws a tree of paths, each of which is made a leaf by `leaf_of`, as `Line`s.
+    `returned` is what a program returns in one execution, where that `has_functions`.
 Executions
     `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those at one
     node of the `Tree` of decisions, at a leaf those of one path; a `Batch` has the values that they have drawn so far.
@@ -73,6 +74,7 @@ from anabranch.divide.prior import PriorDraws, more_draws
 from anabranch.divide.quadratic import is_quadratic
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
+from anabranch.divide.returned import has_functions, returned
 from anabranch.divide.samplers import draw
 from anabranch.divide.show import Line, lines_of
 from anabranch.divide.solve import Solved, Solving
@@ -98,9 +100,9 @@ __all__ = [
     "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving",
     "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of",
     "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "function_fingerprint",
-    "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
+    "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
     "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of", "log_density_function",
     "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild", "remade",
-    "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of",
-    "why_not_drawn", "with_batch_axis",
+    "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
+    "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The evidence for chains, by importance samples centred on their states (paper, sections 5.2 and 7, appendix D).
+"""The evidence for chains, by importance samples centred on their states (paper, sections 6.1 and 7.1, appendix D).
 
 States of the chains on a path, N of them at a time, are the centres of a mixture of Student-t distributions in the
 coordinates of the path. For draws x from it, M around each centre, the weights and the estimate are

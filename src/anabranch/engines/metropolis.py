@@ -1,4 +1,4 @@
-"""Metropolis-Hastings engines that change one site at a time (paper, sections 3.2 and 7: LMH and RMH)."""
+"""Metropolis-Hastings engines that change one site at a time (paper, sections 3.1 and 7: LMH and RMH)."""
 
 from dataclasses import dataclass
 

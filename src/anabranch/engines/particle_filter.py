@@ -17,12 +17,13 @@ from numpy.random import Generator
 from scipy.special import logsumexp
 
 from anabranch.divide import AT_ONCE, Constraints, Executions, Node, Site, Terms
+from anabranch.engines.rejuvenation import Rejuvenation
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session
 from anabranch.engines.traces import Key, Traces, valid
 from anabranch.settings import one_of, share
 
-__all__ = ["SCHEME", "SCHEMES", "Filter", "Swept", "effective_sizes", "resampled"]
+__all__ = ["SCHEME", "SCHEMES", "Filter", "Sweep", "Swept", "effective_sizes", "resampled"]
 
 SCHEMES = ("multinomial", "stratified", "systematic")
 SCHEME = {"resampling": one_of(*SCHEMES), "threshold": share()}
@@ -66,6 +67,7 @@ class Filter:
     resampling: str = "systematic"
     threshold: float = 0.5
     ancestor_sampling: bool = False
+    rejuvenation: Rejuvenation | None = None
 
     def allowed(self, session: Session) -> int:
         """Executions for which there is budget and, by trial filters, time."""
@@ -99,34 +101,10 @@ class Filter:
     def _sweep(
         self, runner: Runner, filters: int, rng: Generator, given: Constraints, conditional: np.ndarray
     ) -> Swept:
-        n = self.particles
-        log_weights, log_likelihood = np.zeros((filters, n)), np.zeros(filters * n)
-        parts = [runner.division.begin(filters * n, int(rng.integers(2**62)), given)]
-        interpreted: list[Executions] = []
-        observed = 0
-        while True:
-            observed += 1
-            arrivals = runner.division.advance(parts, until=observed)
-            terms = np.zeros(filters * n)
-            going_on = [_weigh(arrival, observed, log_likelihood, terms) for arrival in arrivals]
-            arrivals += interpreted
-            log_weights += terms.reshape(filters, n)
-            log_likelihood += terms
-            if not any(going_on):
-                return Swept(runner.traces(arrivals, filters * n), log_weights)
-            poor = effective_sizes(log_weights) < self.threshold * n
-            if poor.any():
-                ancestors = self._ancestors(log_weights, poor, conditional, rng)
-                if self.ancestor_sampling and (poor & conditional).any():
-                    past = _Past(runner, arrivals, observed, log_likelihood)
-                    past.choose(ancestors, given, log_weights, poor & conditional, rng)
-                # After resampling, all particles of a filter have the mean of its weights.
-                log_weights = np.where(poor[:, None], _log_means(log_weights)[:, None], log_weights)
-                log_likelihood = log_likelihood[ancestors]
-                arrivals = _copied(arrivals, ancestors, observed)
-            # The interpreter has run its executions to their end.
-            interpreted = [arrival for arrival in arrivals if arrival.run is not None]
-            parts = [arrival for arrival in arrivals if arrival.run is None]
+        sweep = Sweep(self, runner, rng, given, conditional)
+        while sweep.observe():
+            sweep.resample()
+        return sweep.swept()
 
     def _ancestors(self, log_weights: np.ndarray, poor: np.ndarray, led: np.ndarray, rng: Generator) -> np.ndarray:
         """The ancestor of each particle; references, and particles that are not resampled, are their own."""
@@ -138,6 +116,70 @@ class Filter:
                 chosen[rows] = resampled(log_weights[rows], scheme, rng)
         chosen[led, 0] = 0
         return (np.arange(filters)[:, None] * n + chosen).ravel()
+
+
+class Sweep:
+    """Filters on their way from one observation to the next.
+
+    Attributes:
+        arrivals: the particles, by their place in the tree of decisions.
+        observed: the observations so far.
+        log_weights: of the particles (R, N); the mean of the weights of a filter is its Ẑ so far.
+        log_likelihood: of the particles (R N,), up to the last observation.
+    """
+
+    def __init__(
+        self, settings: Filter, runner: Runner, rng: Generator, given: Constraints, conditional: np.ndarray
+    ) -> None:
+        self.settings, self.runner, self.rng, self.given, self.conditional = settings, runner, rng, given, conditional
+        self.log_weights = np.zeros((len(conditional), settings.particles))
+        self.log_likelihood, self.observed = np.zeros(self.log_weights.size), 0
+        self.arrivals = [runner.division.begin(self.log_weights.size, int(rng.integers(2**62)), given)]
+
+    def observe(self) -> bool:
+        """Execute the particles up to the next observation, and weigh them; whether some may meet another."""
+        self.observed += 1
+        # The interpreter has run its executions to their end.
+        interpreted = [arrival for arrival in self.arrivals if arrival.run is not None]
+        on_the_way = [arrival for arrival in self.arrivals if arrival.run is None]
+        self.arrivals = self.runner.division.advance(on_the_way, until=self.observed)
+        terms = np.zeros(self.log_weights.size)
+        going_on = [_weigh(arrival, self.observed, self.log_likelihood, terms) for arrival in self.arrivals]
+        self.arrivals += interpreted
+        self.log_weights = self.log_weights + terms.reshape(self.log_weights.shape)
+        self.log_likelihood = self.log_likelihood + terms
+        return any(going_on)
+
+    def resample(self) -> None:
+        """Resample the filters whose weights are unequal, and move their particles if they are to be."""
+        settings, n = self.settings, self.settings.particles
+        poor = effective_sizes(self.log_weights) < settings.threshold * n
+        if not poor.any():
+            return
+        ancestors = settings._ancestors(self.log_weights, poor, self.conditional, self.rng)
+        if settings.ancestor_sampling and (poor & self.conditional).any():
+            past = _Past(self.runner, self.arrivals, self.observed, self.log_likelihood)
+            past.choose(ancestors, self.given, self.log_weights, poor & self.conditional, self.rng)
+        # After resampling, all particles of a filter have the mean of its weights.
+        self.log_weights = np.where(poor[:, None], self.log_evidence[:, None], self.log_weights)
+        self.take(ancestors)
+        if settings.rejuvenation is not None:
+            moved = settings.rejuvenation.moved(self.runner, self.arrivals, self.observed, np.repeat(poor, n), self.rng)
+            self.arrivals, self.log_likelihood = moved
+
+    def take(self, ancestors: np.ndarray) -> None:
+        """Replace each particle by a copy of its ancestor."""
+        self.log_likelihood = self.log_likelihood[ancestors]
+        self.arrivals = _copied(self.arrivals, ancestors, self.observed)
+
+    @property
+    def log_evidence(self) -> np.ndarray:
+        """log Ẑ of each filter so far."""
+        return _log_means(self.log_weights)
+
+    def swept(self) -> Swept:
+        """The filters at the end."""
+        return Swept(self.runner.traces(self.arrivals, self.log_weights.size), self.log_weights)
 
 
 class _Past:

@@ -14,6 +14,7 @@ from numpy.random import Generator
 from anabranch import errors
 from anabranch.divide import Constraints, Division
 from anabranch.engines.markov import ChainEngine, Chains, accepted
+from anabranch.engines.parameters import Parameters
 from anabranch.engines.particle_filter import SCHEME, Filter, Swept
 from anabranch.engines.runner import Runner
 from anabranch.engines.sampler import Session, recordings_of
@@ -310,12 +311,11 @@ class PMMH(_ParticleChains):
         check(self, parameters=names().or_none(), local_share=share())
 
     def check(self, division: Division) -> None:
-        names = {name for path in division for name in path.addresses}
-        for name in (each for each in self.parameters or () if each not in names):
-            raise errors.EngineCannotRun(
-                f"PMMH is to move {name!r}, which is no site of {division.program.name}",
-                remedy=f"Its sites are: {', '.join(sorted(names)[:20])}",
-            )
+        self._parameters.check_known(division, "PMMH")
+
+    @property
+    def _parameters(self) -> Parameters:
+        return Parameters(self.particles, self.parameters)
 
     def cost(self, session: Session) -> int:
         return self.particles + 1
@@ -334,53 +334,19 @@ class PMMH(_ParticleChains):
 
         local = LocalMoves(self.local_share)
         _, state = self.first(session, self.chains)
-        log_z, state = self.first(session, self.chains, self._repeated(self._marginal(state)))
+        log_z, state = self.first(session, self.chains, self._parameters.repeated(self._parameters.of(state)))
         self.advance(session, state, step)
 
     def step(
         self, runner: Runner, state: Traces, log_z: np.ndarray, local: LocalMoves, rng: Generator
     ) -> tuple[Traces, np.ndarray]:
         """The executions after one step of each chain, with log Ẑ given their parameters."""
-        now = replace(self._marginal(state), log_likelihood=log_z)
+        now = replace(self._parameters.of(state), log_likelihood=log_z)
         proposal = propose(runner, now, local, rng)
         arrivals = runner.send(len(state), proposal.given)
-        new = self._marginal(runner.traces(arrivals, len(state)))
-        swept = self.filter.sweep(runner, len(state), rng, self._repeated(new))
-        self._check_marginal(new, swept)
+        new = self._parameters.of(runner.traces(arrivals, len(state)))
+        swept = self.filter.sweep(runner, len(state), rng, self._parameters.repeated(new))
+        self._parameters.check(new, swept)
         new = replace(new, log_likelihood=np.where(new.path >= 0, swept.log_evidence, -np.inf))
         moved = accepted(log_acceptance(runner, now, new, proposal, arrivals), rng)
         return state.replaced(moved, swept.picked(rng)), np.where(moved, swept.log_evidence, log_z)
-
-    def _marginal(self, traces: Traces) -> Traces:
-        """The executions with their parameters alone."""
-        if self.parameters is not None:
-            return traces.with_sites(key for key in traces.values if key[0] in self.parameters)
-        out = Traces(traces.paths, traces.path, traces.log_likelihood)
-        for path, rows in traces.by_path():
-            observations = path.recording.observations
-            first = observations[0].preceding if observations else len(path.recording.sites)
-            for site in path.recording.sites[:first]:
-                key = site.name, site.shape
-                out.put(key, rows, traces.values[key][rows], traces.log_probs[key][rows])
-        return out
-
-    def _repeated(self, marginal: Traces) -> Constraints:
-        """The constraints of a filter with each of these parameters."""
-        n = self.particles
-        values = {key: np.repeat(column, n, axis=0) for key, column in marginal.values.items()}
-        return Constraints(values, {key: np.repeat(mask, n) for key, mask in marginal.present.items()})
-
-    def _check_marginal(self, marginal: Traces, swept: Swept) -> None:
-        """Refuse parameters whose density depends on the other sites of the execution."""
-        usable = (swept.log_weights > -np.inf).ravel() & np.repeat(marginal.path >= 0, self.particles)
-        for key, log_probs in marginal.log_probs.items():
-            rows = usable & np.repeat(marginal.present[key], self.particles)
-            expected = np.repeat(log_probs, self.particles)[rows]
-            actual = swept.traces.log_probs.get(key, np.zeros(len(rows)))[rows]
-            met = swept.traces.present.get(key, np.zeros(len(rows), bool))[rows]
-            if not (met.all() and np.allclose(actual, expected, rtol=1e-8, atol=1e-8)):
-                raise errors.EngineCannotRun(
-                    f"the density of the parameter {key[0]!r} depends on sites that are not parameters",
-                    site=key[0],
-                    remedy="Name those as parameters, too, or use ParticleGibbs, which needs none",
-                )

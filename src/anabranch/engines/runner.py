@@ -56,7 +56,7 @@ class Runner:
             if group.path is not None:
                 scores = group.scores()
                 for site in group.recording.sites:
-                    self._register(site)
+                    self.register(site)
                 out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
                 if group.run is not None:
                     out.points = np.full(n, None) if out.points is None else out.points
@@ -64,7 +64,8 @@ class Runner:
         self.invalid += int(((out.path >= 0) & ~(out.log_prior + out.log_likelihood < np.inf)).sum())
         return out
 
-    def _register(self, site: Site) -> None:
+    def register(self, site: Site) -> None:
+        """Remember a site that executions have met; refuse one that engines cannot draw."""
         known = self._sites.setdefault((site.name, site.shape), site)
         if known is site:
             check_site(site)

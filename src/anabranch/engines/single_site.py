@@ -1,4 +1,4 @@
-"""Metropolis-Hastings on traces, one site at a time (paper, sections 3.2 and 7: LMH and RMH).
+"""Metropolis-Hastings on traces, one site at a time (paper, sections 3.1 and 7: LMH and RMH).
 
 Lightweight MH (Wingate, Stuhlmueller and Goodman, 2011) chooses one of the |x| sites of an execution, draws its value
 anew, and executes the program with all other values that it meets and that are possible there. Sites that appear are

@@ -2,7 +2,7 @@
 
 The trace of an execution has the value of every site, with its term of the log density,
 
-    log γ(x) = Σ_s log f_s(x_s | sites before) + Σ_o log g_o(y_o | sites before)        (paper, section 2.1).
+    log γ(x) = Σ_s log f_s(x_s | sites before) + Σ_o log g_o(y_o | sites before)        (paper, equation 1).
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ ENGINES: Mapping[str, Engine] = {
 
 LONG_CHAINS: Mapping[str, Engine] = {
     "default": ENGINES["default"],
-    "paper": ENGINES["paper"],
+    # Of ninety sites one decides: a path is proposed so seldom that it must become active at once.
+    "paper": ab.DCC.paper(C_0=1, growth=0.0, max_active=20),
     # Few and long chains: they start near K = 91.
     "rmh": ab.engines.RandomWalkMH(chains=10),
 }

@@ -7,8 +7,11 @@ A record is written when its run is complete, so that an interrupted reproductio
 
 import json
 import os
+import platform
+import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from anabranch import errors
 from anabranch.reproduce import measures
 from anabranch.reproduce.experiments import EXPERIMENTS
 
-__all__ = ["Record", "Task", "read_all", "run"]
+__all__ = ["Record", "Task", "commit", "machine", "read_all", "run"]
 
 Record = dict[str, Any]
 """The measures of a run, as in its file."""
@@ -58,6 +61,8 @@ def run(task: Task, folder: Path) -> Record:
         **asdict(task),
         "settings": posterior.run.settings,
         "version": ab.__version__,
+        "commit": commit(),
+        "machine": machine(),
         "evaluations": posterior.run.evaluations,
         "seconds": round(posterior.run.seconds, 2),
         "log_evidence": log_z,
@@ -68,6 +73,36 @@ def run(task: Task, folder: Path) -> Record:
     }
     _write(record, task.file(folder))
     return record
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the code that runs, with a plus sign if files were changed since; None outside a repository."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        if not git("ls-files", "--", str(Path(__file__))):  # installed inside somebody else's repository
+            return None
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+" if git("status", "--porcelain", "--", str(here.parent)) else ""
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@cache
+def machine() -> str:
+    """The processor, the number of cores, the system and the version of Python."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor() or platform.machine()
+    return f"{processor}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}"
 
 
 def _infer(task: Task, budget: int) -> ab.Posterior:

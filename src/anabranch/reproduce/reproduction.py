@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import platform
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -12,9 +11,10 @@ from pathlib import Path
 
 import jax
 
-from anabranch.reproduce import figures, page, table
+from anabranch.reproduce import docs_page, figures, page, table
+from anabranch.reproduce.archive import ARCHIVE, pack, unpack
 from anabranch.reproduce.experiments import BUDGET, EXPERIMENTS
-from anabranch.reproduce.records import Record, Task, read_all, run
+from anabranch.reproduce.records import Record, Task, machine, read_all, run
 from anabranch.reproduce.truth import all_truths
 
 __all__ = ["Settings", "reproduce"]
@@ -24,7 +24,8 @@ __all__ = ["Settings", "reproduce"]
 class Settings:
     """What `anabranch reproduce` was asked for; None stands for all methods, and the runs and the budget of the paper.
 
-    `folder` is for records, figures, tables and the page, which shows the `command`.
+    `folder` is for records, figures, tables and the page, which shows the `command`. If there is a file of `records`,
+    these are shown, and nothing is run. The numbers of `page`, a page of the documentation, are brought up to date.
     """
 
     experiments: Sequence[str]
@@ -35,6 +36,8 @@ class Settings:
     budget: int | None = None
     workers: int = 1
     command: str = "anabranch reproduce"
+    records: Path | None = None
+    page: Path | None = None
 
     def tasks(self) -> list[Task]:
         """The runs, by seed: the first run of every method comes before the second ones."""
@@ -55,6 +58,9 @@ class Settings:
 def reproduce(settings: Settings) -> list[str]:
     """Make the runs without a record, then figures, tables and the page; returns the failures."""
     settings.folder.mkdir(parents=True, exist_ok=True)
+    if settings.records is not None:
+        _present([each for each in unpack(settings.records) if each["experiment"] in settings.experiments], settings)
+        return []
     tasks = settings.tasks()
     waiting = [task for task in tasks if not task.is_done(settings.folder)]
     if len(waiting) < len(tasks):
@@ -62,7 +68,8 @@ def reproduce(settings: Settings) -> list[str]:
     failures = _run_all(waiting, settings)
     records = read_all(settings.folder, {name: settings.budget_of(name) for name in EXPERIMENTS})
     if records:
-        _present(records, settings)
+        pack(records, settings.folder / ARCHIVE)
+        _present(unpack(settings.folder / ARCHIVE), settings)  # the file makes the same again
     return failures
 
 
@@ -118,14 +125,9 @@ def _present(records: list[Record], settings: Settings) -> None:
     tables = table.tables(records, truths)
     table.write(tables, settings.folder)
     print(table.text(tables))
-    machine = f"{_processor()}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}"
-    about = {"date": date.today().isoformat(), "machine": machine, "command": settings.command}
+    machines = dict.fromkeys(record.get("machine") or machine() for record in records)
+    about = {"date": date.today().isoformat(), "machine": " and ".join(machines), "command": settings.command}
+    if settings.page is not None:
+        text = settings.page.read_text(encoding="utf-8")
+        settings.page.write_text(docs_page.updated(text, records, truths), encoding="utf-8")
     print(f"\nThe page is {page.write(settings.folder, records, truths, about)}.")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

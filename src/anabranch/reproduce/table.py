@@ -19,7 +19,7 @@ from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import InductionTruth, MixtureTruth, Truths
 
-__all__ = ["cells", "tables", "text", "write"]
+__all__ = ["cells", "markdown", "tables", "text", "write"]
 
 Row = Mapping[str, Any]
 NONE = "–"
@@ -44,7 +44,7 @@ def write(frames: Mapping[str, pd.DataFrame], folder: str | os.PathLike[str]) ->
     """Write table.csv, with all digits, and table.md, with rounded numbers."""
     rows = [{"experiment": name} | row for name, frame in frames.items() for row in frame.to_dict("records")]
     pd.DataFrame(rows).to_csv(Path(folder) / "table.csv", index=False)
-    parts = [f"## {TITLES[name]}\n\n{_markdown(*cells(frame))}\n" for name, frame in frames.items()]
+    parts = [f"## {TITLES[name]}\n\n{markdown(frame)}\n" for name, frame in frames.items()]
     (Path(folder) / "table.md").write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -216,6 +216,8 @@ def _heading(name: str, rows: Sequence[Row]) -> str:
     return COLUMNS[name][0] + (f"; exact: {words(rows[0][column])}" if column else "")
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(frame: pd.DataFrame) -> str:
+    """The table in Markdown, with rounded numbers."""
+    header, rows = cells(frame)
     rule = [":--"] + ["--:"] * (len(header) - 1)
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

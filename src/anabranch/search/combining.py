@@ -19,13 +19,13 @@ from anabranch.search.state import SearchState
 from anabranch.search.walk import WalkEstimate
 from anabranch.settings import check, whole
 
-__all__ = ["Combining", "evidence_of"]
+__all__ = ["Combining", "evidence_of", "solution_of"]
 
 
 def evidence_of(state: SearchState) -> Evidence:
     """The evidence and the weights so far."""
     walked = state.settings.walking.estimate(state)
-    solutions = [_solution(record, record.estimate, {}, walked) for record in state.table]
+    solutions = [solution_of(record, record.estimate, {}, walked) for record in state.table]
     return join(solutions, state.division.prior_mass_found, known_share=None if walked is None else walked.known_share)
 
 
@@ -61,7 +61,7 @@ class Combining:
         run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
         run = replace(run, known_share=None if walked is None else walked.known_share)
         estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
-        solutions = [_solution(record, estimate, unvisited, walked) for record, estimate in estimates]
+        solutions = [solution_of(record, estimate, unvisited, walked) for record, estimate in estimates]
         return PosteriorWithEvidence(state.division.program, solutions, run)
 
     def _run(self, state: SearchState, stopped: str, best: float) -> Run:
@@ -158,7 +158,7 @@ class Combining:
         return replace(estimate, points=points, log_weights=np.full(n, -np.log(n)), ess=min(estimate.ess, n))
 
 
-def _solution(
+def solution_of(
     record: PathRecord,
     estimate: Estimate | None,
     unvisited: Mapping[PathRecord, float],

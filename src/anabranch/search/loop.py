@@ -1,4 +1,4 @@
-"""The loop of `DCC` (paper, appendix B): choose, conquer, discover, combine, stop.
+"""The loop of `DCC` (paper, algorithm 1): choose, conquer, discover, combine, stop.
 
 A round has a fixed number of visits, all chosen before any of them runs, and each draws from a generator of its own,
 seeded by the path and the visit: the answer does not depend on how many threads there are.

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anabranch.combine.draws import checked_number
+from anabranch.combine.draws import checked_number, pick
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
 from anabranch.report.plots.canvas import axes_or_new
