@@ -21,6 +21,7 @@ from anabranch.allocate import (
 )
 from anabranch.conquer.estimate import Estimate
 from anabranch.limits import Limits
+from helpers import disguised
 
 
 def record(number, log_evidence=-1.0, *, sd=0.1, ess=1e4, possible=None, evaluations=10_000, visits=1, **more):
@@ -184,7 +185,7 @@ class InTurn:
 def test_a_rule_may_own_the_first_visits():
     def program():
         scale = 1.0 if ab.sample("wide", dist.Bernoulli(0.5)) else 0.1
-        ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), scale), 1.0)
+        ab.observe("y", dist.Normal(disguised(ab.sample("x", dist.Normal(0.0, 1.0))), scale), 1.0)
 
     posterior = ab.infer(program, engine=ab.DCC(schedule=InTurn()), budget=80_000, tolerance=None)
     exact = np.logaddexp(*(np.log(0.5) + dist.Normal(0.0, np.sqrt(1 + scale**2)).log_prob(1.0) for scale in (1.0, 0.1)))

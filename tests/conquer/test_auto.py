@@ -16,6 +16,7 @@ from anabranch.conquer import Auto, PathTarget
 from anabranch.conquer.auto import AutoState
 from anabranch.conquer.mode_mixture import ModeMixtureState
 from anabranch.conquer.smc import SMCState
+from helpers import disguised
 
 
 def discrete():
@@ -28,7 +29,7 @@ def infinite():
 
 
 def real():
-    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
+    ab.observe("y", dist.Normal(disguised(ab.sample("x", dist.Normal(0.0, 1.0))), 1.0), 1.0)
 
 
 def mixed():

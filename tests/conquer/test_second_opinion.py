@@ -25,6 +25,7 @@ from anabranch.conquer.second_opinion import (
 )
 from anabranch.conquer.smc import SMC, SMCState, Sweep
 from anabranch.conquer.student import StudentMixture
+from helpers import disguised
 
 LIGHT, HEAVY = np.array([12.0, 12.0]), np.array([-12.0, -9.0])
 MASS = 0.7
@@ -382,7 +383,7 @@ def test_a_population_has_two_sweeps_and_enough_chains():
 
 
 def normal():
-    ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), 1.0)
+    ab.observe("y", dist.Normal(disguised(ab.sample("x", dist.Normal(0.0, 1.0))), 1.0), 1.0)
 
 
 def test_an_estimate_that_nobody_has_confirmed_has_a_larger_error():
