@@ -12,6 +12,7 @@ import anabranch as ab
 from anabranch.combine import Posterior, Run, Solution
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Division, Path
+from helpers import disguised
 
 Y = np.array([0.9, 1.6, 0.4, 1.3])
 PRIOR = np.array([0.5, 0.3, 0.2])
@@ -30,7 +31,7 @@ def choice(y: Any) -> dict[str, Any]:
         mean = mean + ab.sample("shift", dist.Normal(0.0, 2.0))
     ab.deterministic("mean", mean)
     ab.deterministic("twice", 2.0 * model)
-    ab.observe("y", dist.Normal(mean, 1.0), y)
+    ab.observe("y", dist.Normal(disguised(mean), 1.0), y)
     return {"mean": mean, "grid": GRID, "label": "a word"}
 
 

@@ -59,7 +59,7 @@ def test_functions_are_usable_in_every_question(posterior):
 
 def test_a_saved_posterior_has_the_functions_too(posterior, tmp_path):
     posterior.save(tmp_path / "run")
-    loaded = ab.load(tmp_path / "run")
+    loaded = ab.load(tmp_path / "run", wave, X, np.sin(X))
     first, again = posterior.draws(1)[0], loaded.draws(1)[0]
     assert again.result(0.5) == first.result(0.5)
 

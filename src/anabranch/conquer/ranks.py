@@ -14,7 +14,10 @@ def average_ranks(values: np.ndarray) -> np.ndarray:
     [2.5, 1.0, 2.5, 4.0]
     """
     if values.ndim > 1:
-        return np.stack([average_ranks(column) for column in np.moveaxis(values, 0, -1)], axis=-1)
+        ranks = np.empty(values.shape)
+        for column in np.ndindex(values.shape[1:]):
+            ranks[:, *column] = average_ranks(values[:, *column])
+        return ranks
     if np.isnan(values).any():
         return np.full(len(values), np.nan)
     _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)

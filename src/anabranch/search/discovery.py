@@ -90,7 +90,7 @@ class Discovery:
             return
         known, arrivals = set(state.table.records), list[Executions]()
         try:
-            with enforced(state.limits.within(min(2 * self.time_share, 1.0))):
+            with enforced(state.limits.within(self.time_share)):
                 for found in self.solving.answers(state.division, state.solved, state.seed):
                     arrivals += found
                 if not state.has_many_paths:
@@ -101,8 +101,10 @@ class Discovery:
         state.executions += sum(counts_of(arrivals).values())
         new = [record for key, record in state.table.records.items() if key not in known]
         _activate(state, [record.path.signature for record in new])
-        for record in new:
-            _look_behind(record)
+        with suppress(LimitReached), enforced(state.limits.within(self.time_share)):
+            for record in new:
+                _look_behind(record)
+        state.limits.check()
 
     # From the paths with mass -----------------------------------------------------------------------------------
 
