@@ -16,18 +16,18 @@ from anabranch.allocate import Thresholds
 from anabranch.search import Discovery, Walking
 
 WIDE = ab.DCC(
-    executions=60,
-    max_executions=60,
+    executions=40,
+    max_executions=40,
     thresholds=Thresholds(many_paths=20),
-    discovery=Discovery(max_python_runs=60),
-    walking=Walking(walkers=24, visits_in_vain=24, max_gain=2.0, min_steps=40, max_steps=160),
+    discovery=Discovery(max_python_runs=40),
+    walking=Walking(walkers=24, visits_in_vain=16, max_gain=2.0, min_steps=40, max_steps=160),
 )
 """Few paths are many for it, so that small programs, whose answers are known, are walked over."""
 
 RNG = np.random.default_rng(3)
-X = RNG.standard_normal((12, 9)) + 0.7 * RNG.standard_normal((12, 1))
+X = RNG.standard_normal((12, 8)) + 0.7 * RNG.standard_normal((12, 1))
 Y = X[:, 0] - 0.6 * X[:, 1] + RNG.standard_normal(12)
-POINTS = np.array([-3.1, -2.4, -0.2, 0.3, 2.6, 3.3, 2.2])
+POINTS = np.array([-3.1, -2.4, -0.2, 0.3, 2.6, 3.3])
 
 
 def selection():
@@ -102,7 +102,7 @@ def test_a_walk_estimates_what_was_not_visited(selected):
     exact, included = all_models()
     share, _ = selected.run.known_share
     assert 0.5 < share < 0.999
-    assert (selected.paths["visits"] > 0).sum() < 400  # of 512
+    assert (selected.paths["visits"] > 0).sum() < 240  # of 256
     assert abs(selected.log_evidence - exact) < 4 * selected.log_evidence_sd < 0.3
     for j in range(X.shape[1]):
         mean, sd = selected.expectation(lambda draw, j=j: float(draw[f"z{j}"]))
@@ -123,7 +123,7 @@ def test_what_a_walk_has_estimated_is_no_warning(selected):
     assert not [text for text in selected.warnings if "not found" in text or "never visited" in text]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4, 5))])
 def test_partitions(seed):
     exact, clusters = all_partitions()
     posterior = ab.infer(restaurant, engine=WIDE, seed=seed)
@@ -133,10 +133,12 @@ def test_partitions(seed):
     assert abs(mean - clusters) < 4 * sd < 0.5
 
 
-def test_the_answer_does_not_depend_on_the_number_of_workers(selected):
-    other = ab.infer(selection, engine=WIDE, seed=0, workers=1)
-    assert other.log_evidence == selected.log_evidence
-    assert np.array_equal(other.evidence.weights, selected.evidence.weights)
+def test_the_answer_does_not_depend_on_the_number_of_workers():
+    short = replace(WIDE, walking=replace(WIDE.walking, max_steps=40))
+    one, two = (ab.infer(selection, engine=short, seed=0, workers=workers) for workers in (1, 2))
+    assert one.run.known_share is not None
+    assert one.log_evidence == two.log_evidence
+    assert np.array_equal(one.evidence.weights, two.evidence.weights)
 
 
 def test_a_walk_is_saved(selected, tmp_path):
@@ -158,6 +160,6 @@ def test_programs_whose_paths_are_few_are_not_walked():
     posterior = ab.infer(selection, seed=0)
     exact, included = all_models()
     assert posterior.run.known_share is None
-    assert len(posterior.paths) == 512
+    assert len(posterior.paths) == 256
     assert abs(posterior.log_evidence - exact) < 1e-8
-    assert [posterior.probability(f"z{j}")[1] for j in range(9)] == pytest.approx(included, abs=1e-8)
+    assert [posterior.probability(f"z{j}")[1] for j in range(8)] == pytest.approx(included, abs=1e-8)

@@ -79,7 +79,7 @@ def walked(program, steps, walkers=40):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_walk_visits_paths_in_proportion_to_their_mass(name):
     """Without data the evidence of a path is its prior probability. A wrong ratio shows as another distribution."""
-    division, met, _ = walked(PROGRAMS[name], steps=300)
+    division, met, _ = walked(PROGRAMS[name], steps=150)
     probability = {path.description: path.prior_probability for path in division.paths}
     total = sum(met.values())
     heavy = [text for text, p in probability.items() if p > 0.01]

@@ -75,7 +75,10 @@ def eager(code, arguments, point):
         return jax.value_and_grad(total)(jnp.asarray(point))
 
 
-@pytest.mark.parametrize("program", [arma, second_order, hidden_markov, two_loops])
+@pytest.mark.parametrize(
+    "program",
+    [arma, two_loops, *(pytest.param(each, marks=pytest.mark.slow) for each in (second_order, hidden_markov))],
+)
 def test_a_rolled_loop_has_the_density_and_gradient_of_its_turns(program, monkeypatch):
     [path] = ab.find_paths(program, Y).paths
     density, points = path.recording.once(Density), 0.4 * np.random.default_rng(1).normal(size=(3, path.dim))

@@ -1,4 +1,4 @@
-"""The posterior of a program, combined from its paths (paper, section 4.3), and the questions that users ask of it."""
+"""The posterior of a program, combined from its paths (paper, section 4.3). It is long: each question is a method."""
 
 from __future__ import annotations
 

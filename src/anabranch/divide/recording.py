@@ -21,6 +21,7 @@ from anabranch.divide.forms import Described, Together, described, structure
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.observation import Observation
+from anabranch.divide.repetitions import Repetitions, Signature
 from anabranch.numpyro_internals import has_bijection
 
 __all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "mapped"]
@@ -54,35 +55,6 @@ class ExecutionTimes:
 
     def __reduce__(self) -> Any:
         return ExecutionTimes, ()  # in another process it is measured anew
-
-
-class Signature(tuple[Any, ...]):
-    """A tuple that is hashed once: tables of thousands of paths are looked up by it."""
-
-    @cached_property
-    def _hash(self) -> int:
-        return super().__hash__()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-
-class Repetitions:
-    """Decides which paths are recorded a second time, to find a program that does not repeat itself: the first ones,
-    and then one in so many.
-
-    Args:
-        first: how many of the first.
-        one_in: one in so many of the others.
-    """
-
-    def __init__(self, first: int = 32, one_in: int = 8) -> None:
-        self.first, self.one_in, self._asked = first, one_in, 0
-
-    def is_due(self) -> bool:
-        """Whether the path that is asked about now is recorded again."""
-        self._asked += 1
-        return self._asked <= self.first or self._asked % self.one_in == 0
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,9 @@ def solution_of(
         possible, doubt = record.log_possible, _doubt(record.estimate)
     if record.gave_up and record.log_evidence == -np.inf:
         estimate = None
-    multiple = (0.0, 0.0) if walked is None else walked.multiples.get(record, (0.0, 0.0))
+    multiple = (0.0, 0.0)
+    if walked is not None and record in walked.multiples:  # by a walk, which needs no bound
+        multiple, possible, doubt = walked.multiples[record], -np.inf, ""
     counts = record.visits, record.first_visit
     return Solution(record.path, estimate, *counts, possible, doubt, record.target.terms, *multiple)
 

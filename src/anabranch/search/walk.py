@@ -104,7 +104,7 @@ class Walking:
 
     def _starts(self, state: SearchState) -> tuple[list[PathRecord], np.ndarray]:
         """The paths at which walkers may begin, and their probabilities."""
-        weights = {record: weight for record, weight in state.table.weights().items() if weight > 0}
+        weights = {record: weight for record, weight in state.table.weights().items() if weight > 0 and record.visits}
         able = [record for record in weights if can_walk(record.path)]
         mass = np.array([weights[record] for record in able])
         if mass.sum() < 0.5:  # the others are run by the interpreter, or have guards
@@ -116,7 +116,7 @@ class Walking:
         records, weights = self._starts(state)
         rng = np.random.default_rng((state.seed, 0, 6))
         at = [records[i] for i in rng.choice(len(records), self.walkers, p=weights)]
-        known = {record.number: 0 for record in state.table.solved}
+        known = {record.number: 0 for record in state.table if record.visits}
         return Walk(at, label_names(record.path for record in records), known_since=known)
 
     def visits(self, state: SearchState) -> list[Visit]:
@@ -155,7 +155,7 @@ class Walking:
         thresholds = np.log(rng.random(len(walk.at)))
         for i, (here, move) in enumerate(zip(walk.at, walk.proposed, strict=True)):
             there = None if move.path is None else state.table.records.get(move.path.signature)
-            if there is not None and there.estimate is not None:
+            if there is not None and there.visits:
                 walk.known_since.setdefault(there.number, len(walk.steps))
                 if thresholds[i] < there.log_evidence - here.log_evidence + move.log_ratio:
                     walk.at[i] = there
@@ -185,7 +185,7 @@ class Walking:
         effective = counted.size / stay
         if known == 0:
             return None
-        core = [record for record in state.table.solved if record.number in inside]
+        core = [record for record in state.table if record.number in inside]
         total = float(logsumexp([record.log_evidence for record in core])) - np.log(known)
         times = Counter(counted[~is_inside].tolist())
         multiples = {record: Multiple(-np.inf, 0.0) for record in state.table if record.number not in inside}

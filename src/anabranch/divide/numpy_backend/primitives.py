@@ -1,4 +1,4 @@
-"""jax's primitives by name, and the parameters that are read of them. No other file knows either.
+"""jax's primitives by name, and the parameters that are read of them: a long table, since no other file knows either.
 
 A rule evaluates a primitive with NumPy: ``rule(params, *args)``, with the batch as the first axis of every array. The
 functions are those of the files beside this one, which know no jax; a rule takes their arguments out of the parameters.
