@@ -182,9 +182,11 @@ class Walking:
         counted = np.stack(walk.steps[number // 2 :])
         is_inside = np.isin(counted, np.fromiter(inside, int))
         known, stay = float(is_inside.mean()), _mean_stay(counted)
-        effective = counted.size / stay
         if known == 0:
             return None
+        share_sd = _share_error(is_inside, stay)
+        # As many independent steps as the scatter of the share says, and no more than stays at a path.
+        effective = min(counted.size / stay, max(known * (1 - known), 1e-9) / share_sd**2)
         core = [record for record in state.table if record.number in inside]
         total = float(logsumexp([record.log_evidence for record in core])) - np.log(known)
         times = Counter(counted[~is_inside].tolist())
@@ -193,7 +195,7 @@ class Walking:
             if weight := times[record.number] / counted.size:
                 log_multiple = np.log(weight) + total - record.log_evidence
                 multiples[record] = Multiple(float(log_multiple), float(1 / np.sqrt(effective * weight)))
-        return WalkEstimate((known, _share_error(is_inside, stay)), multiples)
+        return WalkEstimate((known, share_sd), multiples)
 
 
 def _mean_stay(counted: np.ndarray) -> float:
