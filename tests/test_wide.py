@@ -156,6 +156,27 @@ def test_a_walk_that_a_limit_ends_too_soon_has_no_say():
     assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd
 
 
+def test_a_walk_that_cannot_come_to_all_paths_has_no_say():
+    """The probability of the site `extra` is random: it appears with a probability that is not known."""
+
+    def program():
+        p = ab.sample("p", dist.Beta(2.0, 2.0))
+        total = sum(
+            ab.sample(f"x{j}", dist.Normal(0.0, 1.0)) for j in range(5) if ab.sample(f"z{j}", dist.Bernoulli(0.5))
+        )
+        if ab.sample("more", dist.Bernoulli(0.5)) and ab.sample("extra", dist.Bernoulli(p)):
+            total = total + 1.0
+        ab.observe("y", dist.Normal(total, 1.0), 3.0)
+
+    engine = replace(WIDE, executions=25, max_executions=25)
+    posterior = ab.infer(program, engine=engine, budget=30_000)
+    count, one = np.arange(6), np.array([0.75, 0.25])  # extra is one a quarter of the time
+    prior = np.array([1, 5, 10, 10, 5, 1]) / 32
+    likelihood = np.array([[np.exp(dist.Normal(e, np.sqrt(1.0 + c)).log_prob(3.0)) for e in (0.0, 1.0)] for c in count])
+    assert posterior.run.known_share is None
+    assert abs(posterior.log_evidence - np.log(prior @ likelihood @ one)) < 4 * posterior.log_evidence_sd
+
+
 def test_programs_whose_paths_are_few_are_not_walked():
     posterior = ab.infer(selection, seed=0)
     exact, included = all_models()

@@ -41,10 +41,11 @@ MIN_LABELS = 3
 
 class PathMove(NamedTuple):
     """A move to a path: log q(k | k') − log q(k' | k), minus infinity if it is not made; `path` is None where an
-    execution did not come to an end."""
+    execution did not come to an end. `is_known` is False if it is not made because its probability is not known."""
 
     path: Path | None
     log_ratio: float
+    is_known: bool = True
 
 
 class Slot(NamedTuple):
@@ -121,7 +122,7 @@ def move_between_paths(
     found = _executed(division, [c for c, path in zip(changes, known, strict=True) if c and path is None], rng)
     arrived = [path or (None if change is None else next(found)) for change, path in zip(changes, known, strict=True)]
     return [
-        PathMove(path, -np.inf if change is None or path is None else _log_ratio(change, path, labels))
+        PathMove(None, -np.inf) if change is None or path is None else _move(change, path, labels)
         for change, path in zip(changes, arrived, strict=True)
     ]
 
@@ -208,10 +209,16 @@ def _shapes(change: Change) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, value.shape) for name, value in change.values.items())
 
 
-def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
-    """log q(k | k') − log q(k' | k)."""
+def _move(change: Change, path: Path, labels: frozenset[str]) -> PathMove:
+    """The move to the path that a change leads to."""
     if not can_walk(path):
-        return -np.inf
+        return PathMove(path, -np.inf, is_known=False)
+    log_ratio = _log_ratio(change, path, labels)
+    return PathMove(path, -np.inf, is_known=False) if np.isnan(log_ratio) else PathMove(path, log_ratio)
+
+
+def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
+    """log q(k | k') − log q(k' | k); NaN if it depends on reals."""
     old, new = change.path.recording, path.recording
     before, after = change.values, new.fixed
     if any(name in after and not np.array_equal(after[name], value) for name, value in before.items()):
@@ -224,7 +231,7 @@ def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
     numbers = [len(_movable(each, labels)) for each in (old, new)]
     choices = [n * (n - 1) if len(change.slots) > 1 else n for n in numbers]
     drawn, removed = _log_mass(new, before), _log_mass(old, after)
-    if not (choices[1] and np.isfinite(drawn + removed)):
+    if not choices[1]:
         return -np.inf
     return float(np.log(choices[0] / choices[1]) + removed - drawn)
 

@@ -59,9 +59,11 @@ def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str
 def _next_visits(state: SearchState) -> list[Visit]:
     """The visits of the next round: those of the rules, in turn with those of a walk over paths, once that is due."""
     walking = state.settings.walking
-    state.is_walking = state.is_walking or walking.is_due(state)
+    state.is_walking = walking.is_due(state)
     if not state.is_walking:
         return state.next_visits()
     if state.rounds % 2:
         return state.next_visits() or walking.visits(state)
-    return walking.visits(state) or state.next_visits()
+    visits = walking.visits(state)
+    state.is_walking = walking.is_due(state)  # not any more, if the walk was blocked
+    return visits or state.next_visits()

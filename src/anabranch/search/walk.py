@@ -61,6 +61,7 @@ class Walk:
         steps: for each step the number of the path at which each walker was after it.
         known_since: the step at which a path got its estimate, by its number.
         proposed: the moves that wait for their visits.
+        is_blocked: True once the probability of a move was not known: the walk does not come to all paths.
     """
 
     at: list[PathRecord]
@@ -68,6 +69,7 @@ class Walk:
     steps: list[np.ndarray] = field(default_factory=list)
     known_since: dict[int, int] = field(default_factory=dict)
     proposed: list[PathMove] = field(default_factory=list)
+    is_blocked: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Walking:
 
     def is_due(self, state: SearchState) -> bool:
         """Whether the paths are too many to visit all, and the last first visits found little."""
+        if state.walk is not None:
+            return not state.walk.is_blocked
         if not state.has_many_paths or not state.settings.prune_negligible:
             return False
         gains = state.gains[-self.visits_in_vain :]
@@ -103,13 +107,13 @@ class Walking:
         return in_vain and state.division.prior_mass_found < self.max_mass_found and len(self._starts(state)[0]) > 1
 
     def _starts(self, state: SearchState) -> tuple[list[PathRecord], np.ndarray]:
-        """The paths at which walkers may begin, and their probabilities."""
+        """The paths at which walkers may begin, and their probabilities; none if there is a path to which they cannot
+        come, since the interpreter runs it or it has guards."""
+        if not all(can_walk(record.path) for record in state.table):
+            return [], np.zeros(0)
         weights = {record: weight for record, weight in state.table.weights().items() if weight > 0 and record.visits}
-        able = [record for record in weights if can_walk(record.path)]
-        mass = np.array([weights[record] for record in able])
-        if mass.sum() < 0.5:  # the others are run by the interpreter, or have guards
-            return [], mass
-        return able, mass / mass.sum()
+        mass = np.array(list(weights.values()))
+        return list(weights), mass / mass.sum()
 
     def begin(self, state: SearchState) -> Walk:
         """Walkers at known paths, drawn by their weights."""
@@ -137,13 +141,14 @@ class Walking:
         rng = np.random.default_rng((state.seed, 0, 7, len(walk.steps)))
         moves = move_between_paths(state.division, [record.path for record in walk.at], walk.labels, rng)
         state.executions += len(moves)
+        walk.is_blocked = walk.is_blocked or not all(move.is_known for move in moves)
         state.table.update(state.division)
         return moves
 
     def _fresh(self, state: SearchState, walk: Walk) -> list[PathRecord]:
         """The paths of moves that may be made and have no estimate."""
         able = (move.path for move in walk.proposed if move.path is not None and move.log_ratio > -np.inf)
-        records = dict.fromkeys(state.table.records[path.signature] for path in able)
+        records = dict.fromkeys(state.table.records[path.signature] for path in able if not walk.is_blocked)
         return [record for record in records if not record.visits and not record.gave_up]
 
     def accept(self, state: SearchState) -> None:
@@ -163,8 +168,10 @@ class Walking:
         walk.proposed = []
 
     def is_over(self, state: SearchState) -> bool:
-        """Whether the error of the walk is below the tolerance, or it has taken all its steps."""
+        """Whether the error of the walk is below the tolerance, it has taken all its steps, or it is blocked."""
         walk = state.walk
+        if walk is not None and walk.is_blocked:
+            return True
         if walk is None or (len(walk.steps) < self.max_steps and len(walk.steps) % self.min_steps):
             return False  # asked now and then: it takes a while to find out
         if len(walk.steps) >= self.max_steps:
@@ -173,9 +180,9 @@ class Walking:
         return found is not None and found.known_share[1] < state.tolerance * found.known_share[0]
 
     def estimate(self, state: SearchState) -> WalkEstimate | None:
-        """What the walk says of the paths that were not visited; None where it is too short."""
+        """What the walk says of the paths that were not visited; None where it is too short, or blocked."""
         walk = state.walk
-        if walk is None or len(walk.steps) < self.min_steps:
+        if walk is None or walk.is_blocked or len(walk.steps) < self.min_steps:
             return None
         number = len(walk.steps)
         inside = {each for each, since in walk.known_since.items() if since <= number // 3}
