@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.divide import can_walk, label_names, move_between_paths
+from anabranch.divide import can_walk, fit_decision_tables, label_names, move_between_paths, move_to_any_path
 
 
 def subset():
@@ -54,19 +54,38 @@ def counted():
         ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
 
 
+def vectors():
+    """Sites with several entries, and one that has another shape in another path."""
+    z = ab.sample("z", dist.Bernoulli(jnp.array([0.2, 0.6])).to_event(1))
+    size = 1 + int(z[0])
+    c = ab.sample("c", dist.Categorical(jnp.array([0.5, 0.3, 0.2])).expand([size]).to_event(1))
+    for i in range(int(c.sum())):
+        ab.sample(f"x{i}", dist.Normal(0.0, 1.0))
+    if z[1]:
+        ab.sample("y", dist.Normal(0.0, 1.0))
+
+
 PROGRAMS = {"subset": subset, "grammar": grammar, "restaurant": restaurant, "seated_first": seated_first,
-            "counted": counted}  # fmt: skip
+            "counted": counted, "vectors": vectors}  # fmt: skip
 
 
-def walked(program, steps, walkers=40):
+def walked(program, steps, walkers=40, anywhere=False):
     """The share of the steps of a Metropolis walk at each path; its target is the prior probability."""
     division = ab.find_paths(program, executions=4_000)
     rng = np.random.default_rng(1)
     labels = label_names(division.paths)
+    # Far from the target, so that a wrong ratio is not hidden, and with values that some of the paths cannot have.
+    tables = fit_decision_tables(division.paths, [1.0 + (i % 3) for i in range(len(division.paths))])
+
+    def moves(at):
+        if anywhere:
+            return move_to_any_path(division, at, tables, rng)
+        return move_between_paths(division, at, labels, rng)
+
     at = [division.paths[0]] * walkers
     met: Counter[str] = Counter()
     for step in range(steps):
-        for i, move in enumerate(move_between_paths(division, at, labels, rng)):
+        for i, move in enumerate(moves(at)):
             if move.path is not None and move.log_ratio > -np.inf:
                 gain = move.path.log_prior_probability - at[i].log_prior_probability + move.log_ratio
                 if np.log(rng.random()) < gain:
@@ -76,10 +95,11 @@ def walked(program, steps, walkers=40):
     return division, met, labels
 
 
+@pytest.mark.parametrize("anywhere", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_walk_visits_paths_in_proportion_to_their_mass(name):
+def test_a_walk_visits_paths_in_proportion_to_their_mass(name, anywhere):
     """Without data the evidence of a path is its prior probability. A wrong ratio shows as another distribution."""
-    division, met, _ = walked(PROGRAMS[name], steps=150)
+    division, met, _ = walked(PROGRAMS[name], steps=150, anywhere=anywhere)
     probability = {path.description: path.prior_probability for path in division.paths}
     total = sum(met.values())
     heavy = [text for text, p in probability.items() if p > 0.01]

@@ -39,10 +39,10 @@ Properties of a path
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path. A `PathMove` leads a walk over paths from one that it may be
-    at (`can_walk`) to another (`move_between_paths`); `label_names` are the sites that label the blocks of a partition.
-    `Solving` leads executions to what none has met, and
-    `Solved` is what it has tried; `more_draws` are prior draws from where they were led to.
-    `known_points` are executions as points of their path.
+    at (`can_walk`) to one near it (`move_between_paths`) or to any (`move_to_any_path`, by `DecisionTables` that
+    `fit_decision_tables` makes); `label_names` are the sites that label the blocks of a partition. `Solving` leads
+    executions to what none has met, and `Solved` is what it has tried; `more_draws` are prior draws from where they
+    were led to.
 Saving
     `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
     from its function in the form that it had.
@@ -53,6 +53,7 @@ Seeds
 from anabranch.divide import site_transforms
 from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.compiled import log_density_function
+from anabranch.divide.decision_tables import DecisionTables, fit_decision_tables, move_to_any_path
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
 from anabranch.divide.dispatch import Jitted, in_blocks, is_compiling
@@ -95,14 +96,15 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
-    "Factors", "Jitted", "Lanes", "Line", "NamedValues", "Node", "Observation", "Path", "PathMove", "PathTracer",
-    "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving",
-    "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of",
-    "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "function_fingerprint",
-    "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
-    "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of", "log_density_function",
-    "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild", "remade",
+    "AT_ONCE", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division", "Evaluation",
+    "Evaluator", "Executions", "Factors", "Jitted", "Lanes", "Line", "NamedValues", "Node", "Observation", "Path",
+    "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo",
+    "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support",
+    "can_walk", "counts_of", "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths",
+    "finite_values", "fit_decision_tables", "function_fingerprint", "has_functions", "hours_warning", "in_blocks",
+    "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic",
+    "known_points", "label_names", "leaf_of", "lines_of", "log_density_function", "more_draws",
+    "move_between_paths", "move_to_any_path", "neighbours", "prior_is_sampled", "propose", "rebuild", "remade",
     "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
     "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ moves as the others have blocks, in both directions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -37,6 +37,10 @@ PAIRS = 0.4
 """The share of moves that change two sites: one predictor of two that resemble each other takes the other's place."""
 MIN_LABELS = 3
 """Sites that are taken to be labels at least."""
+
+
+Values = Mapping[str, np.ndarray]
+"""The values of sites, by name."""
 
 
 class PathMove(NamedTuple):
@@ -62,7 +66,7 @@ class Change:
     """The values that the fixed sites of a path are to have, and the slots that were changed."""
 
     path: Path
-    values: Mapping[str, np.ndarray]
+    values: Values
     slots: tuple[Slot, ...]
 
 
@@ -98,7 +102,7 @@ def label_names(paths: Iterable[Path]) -> frozenset[str]:
 def _by_stem(recording: Recording) -> dict[str, list[Slot]]:
     """The scalar fixed sites, by their names without numbers."""
     out: dict[str, list[Slot]] = {}
-    for slot in _slots(recording):
+    for slot in slots_of(recording):
         if slot.site.shape == ():
             out.setdefault(re.sub(r"\d+", "#", slot.site.name), []).append(slot)
     return out
@@ -118,13 +122,33 @@ def move_between_paths(
 ) -> list[PathMove]:
     """One move from each of the paths."""
     changes = [_changed(path, labels, rng) for path in paths]
-    known = [None if change is None else division.path_with(change.values) for change in changes]
-    found = _executed(division, [c for c, path in zip(changes, known, strict=True) if c and path is None], rng)
-    arrived = [path or (None if change is None else next(found)) for change, path in zip(changes, known, strict=True)]
+    found = iter(paths_with(division, [change.values for change in changes if change is not None], rng))
+    arrived = [None if change is None else next(found) for change in changes]
     return [
         PathMove(None, -np.inf) if change is None or path is None else _move(change, path, labels)
         for change, path in zip(changes, arrived, strict=True)
     ]
+
+
+def paths_with(division: Division, values: Sequence[Values], rng: Generator) -> list[Path | None]:
+    """The path to which each of these sets of values leads: looked up if it is known, else executed.
+
+    Values that do not fit are drawn from the prior instead. It is None where an execution did not come to an end.
+    """
+    found = [division.path_with(each) for each in values]
+    unknown = [i for i, path in enumerate(found) if path is None]
+    for _, group in groupby(sorted(unknown, key=lambda i: _shapes(values[i])), key=lambda i: _shapes(values[i])):
+        rows = list(group)
+        together = {name: np.stack([values[i][name] for i in rows]) for name in values[rows[0]]}
+        constraints = Constraints(together, redraw_outside=True)
+        for executions in division.send(constraints, len(rows), seed=int(rng.integers(2**62))):
+            for member in executions.members:
+                found[rows[member]] = executions.path
+    return found
+
+
+def _shapes(values: Values) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, value.shape) for name, value in values.items())
 
 
 # Changes --------------------------------------------------------------------------------------------------------------
@@ -147,12 +171,12 @@ def _changed(path: Path, labels: frozenset[str], rng: Generator) -> Change | Non
     return Change(path, values, chosen)
 
 
+def slots_of(recording: Recording) -> list[Slot]:
+    """Each entry of each fixed site, with its bounds, in the order of the sites."""
+    return recording.once(_slots)
+
+
 def _slots(recording: Recording) -> list[Slot]:
-    return recording.once(_slots_of)
-
-
-def _slots_of(recording: Recording) -> list[Slot]:
-    """Each entry of each fixed site, with its bounds."""
     fixed = [site for site in recording.sites if site.fixed is not None]
     bounded = [(site, *bounds_of(site)) for site in fixed]
     return [Slot(s, i, low[i], high[i]) for s, low, high in bounded for i in range(len(low))]
@@ -187,26 +211,7 @@ def _move_element(values: dict[str, np.ndarray], name: str, group: Sequence[Slot
         values[each] = np.asarray(order[label], values[each].dtype)
 
 
-# Executions -----------------------------------------------------------------------------------------------------------
-
-
-def _executed(division: Division, changes: Sequence[Change], rng: Generator) -> Iterator[Path | None]:
-    """The path that each of the changes leads to, in order: found by executions with these values."""
-    found: list[Path | None] = [None] * len(changes)
-    by_shape = sorted(range(len(changes)), key=lambda i: _shapes(changes[i]))
-    for _, group in groupby(by_shape, key=lambda i: _shapes(changes[i])):
-        rows = list(group)
-        names = changes[rows[0]].values
-        values = {name: np.stack([changes[i].values[name] for i in rows]) for name in names}
-        constraints = Constraints(values, redraw_outside=True)
-        for executions in division.send(constraints, len(rows), seed=int(rng.integers(2**62))):
-            for member in executions.members:
-                found[rows[member]] = executions.path
-    return iter(found)
-
-
-def _shapes(change: Change) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((name, value.shape) for name, value in change.values.items())
+# Ratios ---------------------------------------------------------------------------------------------------------------
 
 
 def _move(change: Change, path: Path, labels: frozenset[str]) -> PathMove:
@@ -223,7 +228,7 @@ def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
     before, after = change.values, new.fixed
     if any(name in after and not np.array_equal(after[name], value) for name, value in before.items()):
         return -np.inf
-    bounds = {(slot.site.name, slot.entry): (slot.low, slot.high) for slot in _slots(new)}
+    bounds = {(slot.site.name, slot.entry): (slot.low, slot.high) for slot in slots_of(new)}
     for slot in change.slots:
         same = bounds.get((slot.site.name, slot.entry)) == (slot.low, slot.high)
         if not same and not (slot.site.name in labels and slot.site.name in after):
@@ -238,7 +243,7 @@ def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
 
 def _movable(recording: Recording, labels: frozenset[str]) -> list[Slot]:
     """The slots that can have another value."""
-    return [slot for slot in _slots(recording) if slot.site.name in labels or slot.high > slot.low]
+    return [slot for slot in slots_of(recording) if slot.site.name in labels or slot.high > slot.low]
 
 
 def _log_mass(recording: Recording, known: Mapping[str, Any]) -> float:

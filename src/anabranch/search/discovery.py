@@ -16,7 +16,16 @@ import numpy as np
 
 from anabranch.allocate import PathRecord, Visit
 from anabranch.allocate.first_visits import that_may_matter
-from anabranch.divide import Executions, Proposals, Solving, counts_of, hours_warning, neighbours, propose
+from anabranch.divide import (
+    Executions,
+    Proposals,
+    Solving,
+    can_walk,
+    counts_of,
+    hours_warning,
+    neighbours,
+    propose,
+)
 from anabranch.limits import LimitReached, enforced
 from anabranch.search.state import SearchState
 from anabranch.settings import check, instance, share, whole
@@ -111,10 +120,14 @@ class Discovery:
     def discover(self, state: SearchState, visits: Sequence[Visit]) -> None:
         """Propose from the paths just visited, and the neighbours of each path with mass, once."""
         settings, weights = state.settings, state.table.weights()
-        with_mass = settings.thresholds.weight_with_mass
+        # Of many paths, a walk finds what is near the lighter ones, if they matter, and makes up for proposals.
+        thresholds = settings.thresholds
+        with_mass = thresholds.weight_that_matters if state.has_many_paths else thresholds.weight_with_mass
         least = min(with_mass, max(weights.values(), default=0.0)) if settings.prune_negligible else 0.0
         visited = [visit.record for visit in visits]
         heavy = [each for each in visited if _is_current(state, each) and weights[each] >= least]
+        if settings.systematic and state.has_many_paths:
+            heavy = [each for each in heavy if not can_walk(each.path)]
         for record in sorted(heavy, key=lambda record: -record.log_evidence)[: settings.allocations]:
             rng = state.rng(record, 1)
             points = _states(state, record, rng)
@@ -123,8 +136,6 @@ class Discovery:
                 _remember(state, record, weights[record], found)
         if settings.systematic:
             weights = state.table.weights()
-            if state.has_many_paths:  # a walk over paths finds the neighbours of the lighter ones, if they matter
-                with_mass = settings.thresholds.weight_that_matters
             self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
 
     def finds_more(self, state: SearchState) -> bool:

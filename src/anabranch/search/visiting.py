@@ -52,7 +52,7 @@ class Visiting:
 
     interpreted_divisor: int = 10
     prior_draws: int = 16
-    max_prior_estimates: int = 200
+    max_prior_estimates: int = 64
     min_evaluations_per_path: int = 100
 
     def __post_init__(self) -> None:

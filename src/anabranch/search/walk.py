@@ -1,12 +1,14 @@
 """A Metropolis walk over paths, for programs with more paths than can be visited.
 
-Many walkers move from path to path (`divide.path_moves`), each accepting a move from k to k' with the probability
+Many walkers move from path to path, each accepting a move from k to k' with the probability
 
     min(1, Z_k' q(k | k') / (Z_k q(k' | k))),
 
-so that in the long run they are at each path in proportion to its evidence. A path that is proposed for the first time
-is visited, which gives Z_k. Let A be the paths known at a third of the steps, and f the share of the second half of the
-steps in which walkers are in A. Then
+so that in the long run they are at each path in proportion to its evidence. A move leads to a path nearby
+(`divide.path_moves`), or to any path, drawn from tables that are fitted to the walk so far (`divide.decision_tables`):
+the more often, the more of these are accepted. The tables change ever more seldom. A path that is proposed for the
+first time is visited, which gives Z_k. Let A be the paths known at a third of the steps, and f the share of the second
+half of the steps in which walkers are in A. Then
 
     Ẑ = Σ_{k in A} Ẑ_k / f,
 
@@ -21,10 +23,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from anabranch.allocate import FirstVisits, PathRecord, Visit
-from anabranch.divide import PathMove, can_walk, label_names, move_between_paths
+from anabranch.divide import (
+    DecisionTables,
+    PathMove,
+    can_walk,
+    fit_decision_tables,
+    label_names,
+    move_between_paths,
+    move_to_any_path,
+)
 from anabranch.search.state import SearchState
 from anabranch.settings import check, positive, share, whole
 
@@ -61,6 +71,11 @@ class Walk:
         steps: for each step the number of the path at which each walker was after it.
         known_since: the step at which a path got its estimate, by its number.
         proposed: the moves that wait for their visits.
+        goes_anywhere: whether each of them leads to any path, and not to one nearby.
+        tables: from which those are drawn.
+        next_fit: the step at which the tables are fitted again.
+        any_share: the share of moves that lead to any path.
+        made, accepted: such moves since the last fit.
         is_blocked: True once the probability of a move was not known: the walk does not come to all paths.
     """
 
@@ -69,6 +84,12 @@ class Walk:
     steps: list[np.ndarray] = field(default_factory=list)
     known_since: dict[int, int] = field(default_factory=dict)
     proposed: list[PathMove] = field(default_factory=list)
+    goes_anywhere: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    tables: DecisionTables = field(default_factory=lambda: DecisionTables({}))
+    next_fit: int = 0
+    any_share: float = 0.5
+    made: int = 0
+    accepted: int = 0
     is_blocked: bool = False
 
 
@@ -83,6 +104,13 @@ class Walking:
         max_gain: by how many nats they may have raised it; less begins it later.
         min_steps: steps from which on its estimate is used; fewer may not have left the paths of the start.
         max_steps: steps at most, where all paths that are proposed are known.
+        min_any_share: the least share of moves that lead to any path, where few of them are accepted; less never learns
+            that more of them would be.
+        max_any_share: the largest one; more mixes better where the values of the deciding sites are nearly independent,
+            and leaves less to the moves nearby.
+        first_fit: the step at which the tables of such moves are fitted again for the first time, then after twice as
+            many; a later one knows more of the walk.
+        smoothing: weight of all known paths alike in a table; more of it proposes light paths more often.
     """
 
     walkers: int = 48
@@ -91,10 +119,15 @@ class Walking:
     max_gain: float = 0.5
     min_steps: int = 48
     max_steps: int = 20_000
+    min_any_share: float = 0.05
+    max_any_share: float = 0.8
+    first_fit: int = 12
+    smoothing: float = 0.05
 
     def __post_init__(self) -> None:
         check(self, walkers=whole(2), max_mass_found=share(), visits_in_vain=whole(1), max_gain=positive(),
-              min_steps=whole(6), max_steps=whole(6))  # fmt: skip
+              min_steps=whole(6), max_steps=whole(6), min_any_share=share(), max_any_share=share(),
+              first_fit=whole(1), smoothing=share())  # fmt: skip
 
     def is_due(self, state: SearchState) -> bool:
         """Whether the paths are too many to visit all, and the last first visits found little."""
@@ -138,12 +171,33 @@ class Walking:
         return []
 
     def _propose(self, state: SearchState, walk: Walk) -> list[PathMove]:
+        if len(walk.steps) >= walk.next_fit:
+            self._fit(state, walk)
         rng = np.random.default_rng((state.seed, 0, 7, len(walk.steps)))
-        moves = move_between_paths(state.division, [record.path for record in walk.at], walk.labels, rng)
+        walk.goes_anywhere = rng.random(len(walk.at)) < walk.any_share
+        near = [record.path for record, far in zip(walk.at, walk.goes_anywhere, strict=True) if not far]
+        far = [record.path for record, far in zip(walk.at, walk.goes_anywhere, strict=True) if far]
+        nearby = iter(move_between_paths(state.division, near, walk.labels, rng))
+        anywhere = iter(move_to_any_path(state.division, far, walk.tables, rng))
+        moves = [next(anywhere) if far else next(nearby) for far in walk.goes_anywhere]
         state.executions += len(moves)
         walk.is_blocked = walk.is_blocked or not all(move.is_known for move in moves)
         state.table.update(state.division)
         return moves
+
+    def _fit(self, state: SearchState, walk: Walk) -> None:
+        """Fit the tables to the known paths, half by their evidence and half by how often walkers were there."""
+        known = [record for record in state.table if record.visits]
+        by_evidence = softmax([record.log_evidence for record in known])
+        weights = (1 - self.smoothing) * by_evidence + self.smoothing / len(known)
+        if walk.steps:
+            times = Counter(np.concatenate(walk.steps[len(walk.steps) // 2 :]).tolist())
+            weights += np.array([times[record.number] for record in known]) / sum(times.values())
+        walk.tables = fit_decision_tables([record.path for record in known], weights.tolist())
+        if walk.made:
+            walk.any_share = float(np.clip(walk.accepted / walk.made, self.min_any_share, self.max_any_share))
+        walk.made = walk.accepted = 0
+        walk.next_fit = max(self.first_fit, 2 * len(walk.steps))
 
     def _fresh(self, state: SearchState, walk: Walk) -> list[PathRecord]:
         """The paths of moves that may be made and have no estimate."""
@@ -158,12 +212,14 @@ class Walking:
             return
         rng = np.random.default_rng((state.seed, 0, 8, len(walk.steps)))
         thresholds = np.log(rng.random(len(walk.at)))
+        walk.made += int(walk.goes_anywhere.sum())
         for i, (here, move) in enumerate(zip(walk.at, walk.proposed, strict=True)):
             there = None if move.path is None else state.table.records.get(move.path.signature)
             if there is not None and there.visits:
                 walk.known_since.setdefault(there.number, len(walk.steps))
                 if thresholds[i] < there.log_evidence - here.log_evidence + move.log_ratio:
                     walk.at[i] = there
+                    walk.accepted += int(walk.goes_anywhere[i])
         walk.steps.append(np.array([record.number for record in walk.at]))
         walk.proposed = []
 
