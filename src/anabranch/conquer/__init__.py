@@ -10,6 +10,7 @@ from anabranch.conquer.hmc import HMC, NUTS
 from anabranch.conquer.laplace import Laplace
 from anabranch.conquer.mode_mixture import ModeMixture
 from anabranch.conquer.per_path import PerPath
+from anabranch.conquer.quadrature import Quadrature
 from anabranch.conquer.random_walk import RandomWalk
 from anabranch.conquer.smc import SMC
 from anabranch.conquer.strategy import Strategy, solve
@@ -18,5 +19,6 @@ from anabranch.conquer.variational import Variational
 
 __all__ = [
     "HMC", "NUTS", "SMC", "Auto", "Elimination", "Enumerate", "Estimate", "Forward", "Gaussian", "Laplace",
-    "ModeMixture", "PathTarget", "PerPath", "RandomWalk", "Strategy", "Target", "Variational", "describe", "solve",
+    "ModeMixture", "PathTarget", "PerPath", "Quadrature", "RandomWalk", "Strategy", "Target", "Variational",
+    "describe", "solve",
 ]  # fmt: skip

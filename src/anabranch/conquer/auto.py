@@ -35,6 +35,7 @@ from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import broad, log_prior_mass
 from anabranch.conquer.prior_scan import scanned
+from anabranch.conquer.quadrature import Quadrature
 from anabranch.conquer.second_opinion import (
     MAX_ASKED,
     Opinion,
@@ -59,7 +60,8 @@ from anabranch.settings import check, instance, positive, whole
 
 __all__ = ["Auto", "AutoState"]
 
-ENUMERATE, FORWARD, GAUSSIAN, TEMPER = "enumerate", "forward", "gaussian", "temper"
+ENUMERATE, FORWARD, TEMPER = "enumerate", "forward", "temper"
+GAUSSIAN, QUADRATURE = "gaussian", "quadrature"
 LAPLACE, MODES, PARTICLES = "laplace", "modes", "particles"
 
 
@@ -70,6 +72,7 @@ class Auto:
     Args:
         modes: the method for real coordinates.
         tempering: the method for every path, and the second opinion.
+        quadrature: the method for paths in which all coordinates but one or two are Gaussian given these.
         laplace: when a Laplace estimate suffices.
         min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
         min_prior_draws: prior draws of a second opinion, or half the evaluations of a visit; fewer miss rare mass.
@@ -94,6 +97,7 @@ class Auto:
 
     modes: ModeMixture = field(default_factory=ModeMixture)
     tempering: SMC = field(default_factory=lambda: SMC(chains=64, draws=256))
+    quadrature: Quadrature = field(default_factory=Quadrature)
     laplace: Laplace = field(default_factory=Laplace)
     min_chains: int = 90
     min_prior_draws: int = 20_000
@@ -107,7 +111,7 @@ class Auto:
     unconfirmed_sd: float = 0.05
 
     def __post_init__(self) -> None:
-        for name, kind in (("modes", ModeMixture), ("tempering", SMC)):
+        for name, kind in (("modes", ModeMixture), ("tempering", SMC), ("quadrature", Quadrature)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
         check(self, laplace=instance(Laplace, "settings Laplace()"), min_chains=whole(), min_prior_draws=whole(),
               sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), max_scans=whole(),
@@ -125,6 +129,8 @@ class Auto:
             return AutoState(FORWARD, Forward().start(target, rng))
         if Gaussian().fits(target, target.left):
             return AutoState(GAUSSIAN, GaussianState(np.zeros((0, target.dim))))
+        with suppress(errors.StrategyCannotRun):
+            return AutoState(QUADRATURE, self.quadrature.start(target, rng))
         if target.discrete.any():
             return AutoState(TEMPER, self.tempering.start(target, rng))
         return AutoState(MODES if target.has_gradient else PARTICLES)
@@ -139,8 +145,10 @@ class Auto:
         if state.method == TEMPER:
             is_whole = is_enough(state.state, self.min_chains // 4)
             return replace(self.tempering.estimate(target, state.state), is_confirmed=is_whole)
-        if state.method in (ENUMERATE, FORWARD, GAUSSIAN):
-            return self._strategy(state.method).estimate(target, state.state)
+        if state.method in (ENUMERATE, FORWARD, GAUSSIAN, QUADRATURE):
+            exact = self._strategy(state.method).estimate(target, state.state)
+            is_scanned = state.method != QUADRATURE or self.quadrature.is_scanned(state.state)
+            return exact if is_scanned else self._unconfirmed(exact, None)
         by_tempering = None if state.population is None else self.tempering.estimate(target, state.population)
         if state.state is None:
             by_weights = Estimate.nothing(target.dim, target.evaluations, "Auto")
@@ -157,17 +165,20 @@ class Auto:
 
     def _strategy(self, method: str) -> Strategy:
         strategies: dict[str, Strategy] = {
-            ENUMERATE: Enumerate(), FORWARD: Forward(), GAUSSIAN: Gaussian(), TEMPER: self.tempering
+            ENUMERATE: Enumerate(), FORWARD: Forward(), GAUSSIAN: Gaussian(), QUADRATURE: self.quadrature,
+            TEMPER: self.tempering,
         }  # fmt: skip
         return strategies.get(method, self.modes)
 
     def _advanced(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """Begin the method, or improve on it."""
-        if state.method in (ENUMERATE, FORWARD, GAUSSIAN, TEMPER):
-            state = replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
-            if state.method != GAUSSIAN or state.state.scale is not None:
-                return state
-            state = AutoState(MODES)  # rounding hides the Gaussian, or it cannot be normalised
+        if state.method in (ENUMERATE, FORWARD, TEMPER):
+            return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
+        if state.method in (GAUSSIAN, QUADRATURE):
+            exact = self._strategy(state.method).advance(target, state.state, rng, left)
+            if exact.is_solved:
+                return replace(state, state=exact)
+            state = AutoState(MODES)  # rounding hides the Gaussian, or the density is not smooth
         state = self._chosen(target, state, left)
         if state.method == PARTICLES and not state.has_mixture:
             return self._with_particles(target, state, rng, left)

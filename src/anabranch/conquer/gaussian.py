@@ -97,6 +97,11 @@ class GaussianState:
     mean: np.ndarray | None = None
     scale: np.ndarray | None = None
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether there is a Gaussian."""
+        return self.scale is not None
+
 
 def _values(dim: int) -> int:
     """Values of a quadratic function that determine it."""

@@ -35,7 +35,7 @@ Sites and their distributions
     and a distribution without their wrappers.
 Properties of a path
     `finite_values`, `integer_bounds` (`Bounds` of each coordinate), `prior_is_sampled`, `is_prior_alone`,
-    `is_quadratic`, `independent_sites` and `supports_are_constant`.
+    `is_quadratic`, `quadratic_columns`, `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path. A `PathMove` leads a walk over paths from one that it may be
@@ -72,7 +72,7 @@ from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
 from anabranch.divide.path_moves import PathMove, can_walk, label_names, move_between_paths
 from anabranch.divide.prior import PriorDraws, more_draws
-from anabranch.divide.quadratic import is_quadratic
+from anabranch.divide.quadratic import is_quadratic, quadratic_columns
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.returned import has_functions, returned
@@ -104,7 +104,8 @@ __all__ = [
     "finite_values", "fit_decision_tables", "function_fingerprint", "has_functions", "hours_warning", "in_blocks",
     "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic",
     "known_points", "label_names", "leaf_of", "lines_of", "log_density_function", "more_draws",
-    "move_between_paths", "move_to_any_path", "neighbours", "prior_is_sampled", "propose", "rebuild", "remade",
+    "move_between_paths", "move_to_any_path", "neighbours", "prior_is_sampled", "propose",
+    "quadratic_columns", "rebuild", "remade",
     "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
     "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip
