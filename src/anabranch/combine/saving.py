@@ -23,6 +23,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path as File
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -34,7 +35,7 @@ from anabranch.combine.saved_path import SavedPath, facts_of, missing_program, r
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.estimate import Estimate
-from anabranch.divide import NamedValues, Path, Program, data_fingerprint, function_fingerprint, remade
+from anabranch.divide import NamedValues, Path, Program, data_fingerprint, function_fingerprint, remade, source_of
 
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
@@ -128,6 +129,7 @@ def _program(program: Program) -> dict[str, Any]:
         "name": program.name,
         "reference": f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', '?')}",
         "function": function_fingerprint(function),
+        "source": source_of(function),
         "data": data_fingerprint(program.args, program.kwargs),
         "settings": {
             "split": dict(program.split), "max_sites": program.max_sites, "is_selecting": program.selecting,
@@ -281,10 +283,13 @@ def _run(
     history: dict[str, Any],
     elimination: dict[str, Any] | None,
     unmet: Sequence[str] = (),
+    versions: Mapping[str, str] = MappingProxyType({}),
     **saved: Any,
 ) -> Run:
-    limits = None if elimination is None else Elimination(**elimination)
-    return Run(notes=tuple(notes), unmet=tuple(unmet), history=History(**history), elimination=limits, **saved)
+    """The run; one that was saved by an earlier version of the library does not say with which versions it ran."""
+    summed = None if elimination is None else Elimination(**elimination)
+    return Run(notes=tuple(notes), unmet=tuple(unmet), history=History(**history), elimination=summed,
+               versions=dict(versions), **saved)  # fmt: skip
 
 
 def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Evidence:

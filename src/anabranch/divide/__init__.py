@@ -45,7 +45,7 @@ Discovery
     `known_points` are executions as points of their path.
 Saving
     `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
-    from its function in the form that it had.
+    from its function in the form that it had; `source_of` is the text of a function.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -61,8 +61,8 @@ from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
-from anabranch.divide.families import leaf_of
-from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade
+from anabranch.divide.families import CONDITION, Asked, Leaf, leaf_of
+from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade, source_of
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -95,14 +95,14 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator", "Executions",
-    "Factors", "Jitted", "Lanes", "Line", "NamedValues", "Node", "Observation", "Path", "PathMove", "PathTracer",
-    "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving",
-    "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "can_walk", "counts_of",
-    "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "function_fingerprint",
-    "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
-    "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of", "log_density_function",
-    "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild", "remade",
-    "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
-    "values_of", "why_not_drawn", "with_batch_axis",
+    "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "Density", "Division", "Evaluation", "Evaluator",
+    "Executions", "Factors", "Jitted", "Lanes", "Leaf", "Line", "NamedValues", "Node", "Observation", "Path",
+    "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo",
+    "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "can_walk",
+    "counts_of", "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
+    "function_fingerprint", "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside",
+    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of",
+    "lines_of", "log_density_function", "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "propose",
+    "rebuild", "remade", "returned", "site_transforms", "source_of", "stable_hash", "supports_are_constant",
+    "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip
