@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.solution import Run, Solution
 from anabranch.divide import Program
-from anabranch.report.page import about, tables
-from anabranch.report.page.diagnostics import diagnostics
+from anabranch.report.page import about, diagnostics, pictures, tables, tree
 from anabranch.report.page.elements import facts, paragraph, section, slug, text
-from anabranch.report.page.pictures import pictures
-from anabranch.report.page.tree import tree
 from anabranch.report.plots import Plots
 from anabranch.report.summary import evidence_in_words
 from anabranch.report.table import percent
@@ -76,12 +73,12 @@ def page(subject: Subject) -> str:
     solutions, evidence, run = subject.solutions, subject.evidence, subject.run
     variables, marginals = _variables(subject)
     sections = {
-        "Diagnostics": diagnostics(solutions, evidence, run, subject.warnings),
+        "Diagnostics": diagnostics.described(solutions, evidence, run, subject.warnings),
         "Decisions": tables.decisions(solutions, evidence),
-        "Tree of paths": tree(solutions, evidence.weights),
+        "Tree of paths": tree.nested(solutions, evidence.weights),
         "Paths": tables.paths(solutions, evidence),
         "Variables": variables,
-        "Pictures": pictures(subject.plots, marginals),
+        "Pictures": pictures.figures(subject.plots, marginals),
         "Program": about.program(subject.program),
         "Run": about.run(subject.program, run),
     }

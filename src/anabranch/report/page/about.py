@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -71,6 +70,4 @@ def _engine(settings: str) -> str:
 
     if not settings or settings == repr(DCC()):
         return ""
-    paper = re.sub(r"^PaperDCC\(", "ab.DCC.paper(", settings)
-    named = paper if paper != settings else f"ab.{'' if settings.startswith('DCC(') else 'engines.'}{settings}"
-    return f"engine={shortened(named, MAX_SETTINGS)}"
+    return f"engine=ab.{'' if settings.startswith('DCC') else 'engines.'}{shortened(settings, MAX_SETTINGS)}"

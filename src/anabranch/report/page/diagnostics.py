@@ -15,7 +15,7 @@ from anabranch.conquer.estimate import MAX_PARETO_K, MIN_ESS, Estimate
 from anabranch.report.page.elements import Cell, Column, items, paragraph, table
 from anabranch.report.table import number, percent, shortened
 
-__all__ = ["checks", "diagnostics"]
+__all__ = ["checks", "described"]
 
 MAX_SENTENCES, MAX_SHOWN, MAX_CHARACTERS = 50, 5, 1000
 """Sentences of a kind, those that are shown at first, and characters of each."""
@@ -29,7 +29,7 @@ class Check(NamedTuple):
     result: str
 
 
-def diagnostics(solutions: Sequence[Solution], evidence: Evidence, run: Run, warnings: Sequence[str]) -> str:
+def described(solutions: Sequence[Solution], evidence: Evidence, run: Run, warnings: Sequence[str]) -> str:
     """The warnings, the checks as a table, notes, and conditions that were not met."""
     said = {True: "✓ passed", False: "✗ failed", None: "– not computed"}
     rows = [[Cell(each.name), Cell(said[each.passed]), Cell(each.result)] for each in checks(solutions, evidence, run)]

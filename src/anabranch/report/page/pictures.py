@@ -18,13 +18,15 @@ from anabranch.report.plots import Plots
 from anabranch.report.summary import evidence_in_words
 from anabranch.report.table import number, shortened
 
-__all__ = ["pictures"]
+__all__ = ["figures"]
 
 logger = logging.getLogger("anabranch")
 
 MAX_SVG = 150_000
 """Bytes of a drawing, above which it is embedded as points."""
 DPI = 130
+MANY_PATHS, REPLICATES, FEW_REPLICATES = 200, 1000, 200
+"""Data sets that are drawn, and those where there are many paths, each of which takes its time."""
 MAX_CHARACTERS = 160
 
 
@@ -36,24 +38,25 @@ class Picture(NamedTuple):
     draw: Callable[[], Axes]
 
 
-def pictures(plots: Plots, marginals: Sequence[str]) -> str:
+def figures(plots: Plots, marginals: Sequence[str]) -> str:
     """The figures, and sentences on those that could not be drawn."""
-    figures, missing = [], []
+    drawn, missing = [], []
     with rc_context({"svg.hashsalt": "anabranch"}):  # the same posterior gives the same bytes
         for picture in _all(plots, marginals):
             try:
-                figures.append(_figure(picture, _embedded(picture.draw())))
+                drawn.append(_figure(picture, _embedded(picture.draw())))
             except AnabranchError as error:
                 missing.append(f"{picture.title}: {error}")
             except Exception as error:  # a picture is no reason to lose the page after a long run
                 logger.warning("the picture %r could not be drawn", picture.title, exc_info=True)
                 missing.append(f"{picture.title}: {type(error).__name__}: {error}")
     absent = f"<h3>Pictures that there are not</h3>{items(missing)}" if missing else ""
-    return f'<div class="pictures">{"".join(figures)}</div>{absent}' if figures or missing else ""
+    return f'<div class="pictures">{"".join(drawn)}</div>{absent}' if drawn or missing else ""
 
 
 def _all(plots: Plots, marginals: Sequence[str]) -> Iterator[Picture]:
     heaviest, weight = _heaviest(plots)
+    replicates = REPLICATES if len(plots.solutions) <= MANY_PATHS else FEW_REPLICATES
     in_front = f"The heaviest is {heaviest}, with {weight}." if heaviest else ""
     yield Picture("Weights of the heaviest paths", f"Bars of posterior probabilities. {in_front}", plots.weights)
     yield Picture("Tree of paths", "The tree above as a picture, with a bar for each line.", plots.tree)
@@ -62,7 +65,7 @@ def _all(plots: Plots, marginals: Sequence[str]) -> Iterator[Picture]:
         words = f"Histogram of {name} over all paths that have it, coloured by path."
         yield Picture(f"Posterior of {name}", words, lambda name=name: plots.marginal(name))  # type: ignore[misc]
     yield Picture("Data and replicated data", "Intervals of data drawn from the posterior, and the data as dots.",
-                  plots.predictive)  # fmt: skip
+                  lambda: plots.predictive(n=replicates))  # fmt: skip
     yield Picture("Pairs of variables", f"Draws of pairs of variables of the path {heaviest}.", plots.pairs)
     ends = evidence_in_words(plots.solutions, plots.evidence)
     yield Picture("Evidence during the run", f"Log evidence against evaluations. At the end: {ends}.", plots.history)

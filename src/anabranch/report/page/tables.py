@@ -119,17 +119,18 @@ def decisions(solutions: Sequence[Solution], evidence: Evidence) -> str:
 def names_for_table(solutions: Sequence[Solution], weights: np.ndarray) -> tuple[list[str], list[str]]:
     """The sites and deterministics of the heaviest paths for which there are rows, and those that are left out.
 
-    Where there is not room for all, decisions come last: they have a table of their own.
+    Where there is not room for all, decisions are left out without a word: they have a table of their own.
     """
     room = min(MAX_ROWS, max(MAX_NUMBERS // max(int((weights > 0).sum()), 1), MIN_VARIABLES))
     sizes = _sizes(solutions, weights)
     constants = {name for solution in solutions[:MAX_ROWS] for name in solution.path.constants}
-    chosen: set[str] = set()
-    for name in sorted(sizes, key=lambda name: name in constants):
-        if sizes[name] <= room:
-            room -= sizes[name]
-            chosen.add(name)
-    return [name for name in sizes if name in chosen], [name for name in sizes if name not in chosen]
+    names = list(sizes) if sum(sizes.values()) <= room else [name for name in sizes if name not in constants]
+    chosen: list[str] = []
+    left_out: list[str] = []
+    for name in names:
+        (chosen if sizes[name] <= room else left_out).append(name)
+        room -= sizes[name] if sizes[name] <= room else 0
+    return chosen, left_out
 
 
 def _sizes(solutions: Sequence[Solution], weights: np.ndarray) -> dict[str, int]:

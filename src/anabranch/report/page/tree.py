@@ -12,7 +12,7 @@ from anabranch.report.leaves import leaves_of
 from anabranch.report.page.elements import bar, text
 from anabranch.report.table import number, power_of_ten, shortened
 
-__all__ = ["tree"]
+__all__ = ["nested"]
 
 MAX_ENDS, MAX_DEPTH = 200, 40
 """Ends of the tree that are shown, and levels."""
@@ -23,8 +23,10 @@ OPEN = 0.05
 MAX_CHARACTERS = 300
 
 
-def tree(solutions: Sequence[Solution], weights: np.ndarray) -> str:
-    """The heaviest ends of the tree, and what leads there; empty without a decision."""
+def nested(solutions: Sequence[Solution], weights: np.ndarray) -> str:
+    """The heaviest ends of the tree, and what leads there; empty without mass or without a decision."""
+    if not (weights > 0).any():
+        return ""
     chosen = slice(0, MAX_LEAVES)
     root = lines_of(leaves_of(solutions[chosen], weights[chosen]), MAX_ENDS)
     if not root.below:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from anabranch import errors
 from anabranch.combine.solution import Solution
 from anabranch.divide import Line, lines_of
 from anabranch.report.leaves import leaves_of
@@ -25,6 +26,8 @@ MIN_MASS, MIN_ROWS = 1e-4, 8
 
 def draw_tree(axes: Axes, solutions: Sequence[Solution], weights: np.ndarray, limit: int) -> Axes:
     """The `limit` heaviest ends of the tree; the bars of those that lead on are paler."""
+    if not (weights > 0).any():
+        raise errors.NoDraws("no path has mass", remedy="Give the run more budget")
     root = lines_of(leaves_of(solutions, weights), limit)
     rows = list(_rows(root, 0)) or [(0, "always", 1.0, True)]
     size = "small" if len(rows) <= 16 else "x-small" if len(rows) <= 26 else "xx-small"
