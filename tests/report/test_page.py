@@ -213,9 +213,7 @@ def test_what_cannot_be_drawn_is_said(posterior: Posterior, tmp_path: Path) -> N
     assert len(reader.all("img")) >= 5
 
 
-def test_a_picture_that_fails_is_no_reason_to_lose_the_page(
-    posterior: Posterior, caplog: Any, monkeypatch: Any
-) -> None:
+def test_a_picture_that_fails_does_not_lose_the_page(posterior: Posterior, caplog: Any, monkeypatch: Any) -> None:
     def draw() -> Any:
         raise ZeroDivisionError("x < 0")
 
@@ -227,9 +225,9 @@ def test_a_picture_that_fails_is_no_reason_to_lose_the_page(
 @pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("engine", [ab.engines.RandomWalkMH(chains=4), ab.engines.SMC(particles=200), ab.DCC.paper()])
 def test_every_engine_has_a_page(engine: Any, tmp_path: Path) -> None:
-    posterior = ab.infer(programs.branching, 2.0, engine=engine, budget=4000)
+    posterior = ab.infer(programs.branching, 2.0, engine=engine, budget=2000)
     _, reader = read(posterior, tmp_path)
-    assert f"seed=0, budget=4_000, tolerance=0.005, engine=ab.{_name(engine)}(" in reader.text
+    assert f"seed=0, budget=2_000, tolerance=0.005, engine=ab.{_name(engine)}(" in reader.text
     assert "z0" in {row[0] for row in reader.rows}
     assert (posterior.log_evidence is None) == ("log evidence not given by RandomWalkMH" in reader.text)
 
@@ -241,7 +239,7 @@ def _name(engine: Any) -> str:
 
 def test_many_paths_give_a_page_of_bounded_size(tmp_path: Path) -> None:
     few = wide.perturbed(wide.posterior(), 0.1, np.random.default_rng(0))
-    many = Posterior(few.program, few.solutions * (4000 // len(few.solutions)), few.run)
+    many = Posterior(few.program, few.solutions * (1500 // len(few.solutions)), few.run)
     content, reader = read(many, tmp_path)
     assert len(content) < 1_500_000
     assert f"The {tables.MAX_ROWS} heaviest of {len(many.solutions):,} paths" in reader.text
