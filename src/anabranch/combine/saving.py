@@ -40,7 +40,7 @@ from anabranch.divide import NamedValues, Path, Program, data_fingerprint, funct
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
 
-__all__ = ["load", "save"]
+__all__ = ["check_free", "load", "save"]
 
 FORMAT = 6
 """The version of the files, increased when they change."""
@@ -59,9 +59,7 @@ _one_at_a_time = threading.Lock()
 
 def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     """Write a posterior to a folder, and replace one that was saved there before."""
-    target = File(os.path.realpath(folder))  # a link is followed
-    if not _is_free(target):
-        raise FileExistsError(f"{target} exists and holds no posterior: choose another folder, or remove it")
+    target = check_free(folder)
     arrays, draws = _Arrays(), f"draws-{uuid.uuid4().hex}.npz"
     numbers = {
         "format": FORMAT,
@@ -77,11 +75,13 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         _write(target, draws, arrays.kept, text)
 
 
-def _is_free(target: File) -> bool:
-    """Whether a posterior may be written there: nothing is there, or a posterior, or one that is being written."""
-    if not target.exists() or (target / NUMBERS).is_file():
-        return True
-    return target.is_dir() and all(_OURS.fullmatch(file.name) for file in target.iterdir())
+def check_free(folder: str | os.PathLike[str]) -> File:
+    """The folder, of which a link is followed; raises FileExistsError if something else than a posterior is there."""
+    target = File(os.path.realpath(folder))
+    is_free = not target.exists() or (target / NUMBERS).is_file()
+    if not is_free and not (target.is_dir() and all(_OURS.fullmatch(file.name) for file in target.iterdir())):
+        raise FileExistsError(f"{target} exists and holds no posterior: choose another folder, or remove it")
+    return target
 
 
 def _write(target: File, draws: str, arrays: dict[str, Any], text: str) -> None:
