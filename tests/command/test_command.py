@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from anabranch import programs
 from anabranch.command import doctor, main
 from anabranch.command import run as run_command
 from anabranch.progress import Progress
+from anabranch.report.page import pictures
 
 MODEL = """
 import anabranch as ab
@@ -99,7 +101,7 @@ def test_json_alone_is_on_standard_output(folder: Path, capsys: pytest.CaptureFi
     assert status == (3 if summary["warnings"] else 0)
     exact = math.log(0.5 / 16 + 0.5 * math.gamma(4) * math.gamma(2) / math.gamma(6))
     assert abs(summary["log_evidence"] - exact) < 4 * summary["log_evidence_sd"] < 0.3
-    assert [path["path"] for path in summary["paths"]] == ["fair = 0", "fair = 1"]
+    assert [path["path"] for path in summary["paths"]] == ["fair = 1", "fair = 0"]
     assert summary["seed"] == 3
     assert {row["name"] for row in summary["variables"]} == {"fair", "p"}
     assert {row["name"]: row["value"] for row in summary["decisions"]}.keys() == {"fair"}
@@ -125,6 +127,7 @@ class Interrupting(Progress):
 def test_an_interrupt_writes_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(pictures, "figures", lambda *_: "")
     monkeypatch.setattr("anabranch.inference.make_progress", lambda *_: Interrupting())
     assert main(["run", BRANCHING, "--budget", "20000", "--tolerance", "1e-6", "--out", str(tmp_path / "run")]) == 130
     assert "The run was interrupted" in capsys.readouterr().out
@@ -191,7 +194,10 @@ def test_paths_draws_the_tree(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert found["prior_mass_found"] == pytest.approx(1.0)
 
 
-def test_runs_are_compared_and_shown_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_compared_and_shown_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pictures, "_all", lambda plots, _: [pictures.Picture("Data", "Dots.", plots.predictive)])
     for name, spread in (("narrow", 1), ("wide", 10)):
         arguments = ["model.py:mean", "--data", "y.csv", "--set", f"spread={spread}", "--out", name, "--quiet"]
         assert main(["run", *arguments]) == 0
@@ -213,6 +219,7 @@ def test_runs_are_compared_and_shown_again(folder: Path, capsys: pytest.CaptureF
     assert "this answer runs the program" in (folder / "narrow/report.html").read_text()
     assert main(["report", "wide", "--out", "other.html", "--with-program"]) == 0
     assert "this answer runs the program" not in (folder / "other.html").read_text()
+    capsys.readouterr()
     (folder / "y.csv").write_text("y\n1.0\n2.6\n")
     assert "the arguments of mean are not those" in failing(["report", "wide", "--with-program"], capsys)
 
@@ -230,11 +237,11 @@ def test_doctor_knows_a_right_answer_from_a_wrong_one(
     grid = (np.arange(20_000) + 0.5) / 20_000
     prior = 12 * grid * (1 - grid) ** 2  # Beta(2, 3)
     by_quadrature = 0.5 * math.comb(10, 7) * (0.5**10 + np.mean(prior * grid**7 * (1 - grid) ** 3))
-    assert doctor.EXACT == pytest.approx(math.log(by_quadrature), abs=1e-7)
+    assert abs(doctor.EXACT - math.log(by_quadrature)) < 1e-7
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "passed: log evidence -2.3" in said
-    assert f"anabranch        {ab.__version__}" in said
+    assert re.search(rf"^anabranch +{ab.__version__}$", said, re.MULTILINE)
     monkeypatch.setattr(doctor, "EXACT", -2.0)
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["self_check"]["passed"] is False
@@ -250,11 +257,15 @@ def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> N
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert f"examples:\n  anabranch {name}" in said
-    assert max(map(len, said.splitlines())) <= 120
+    assert max(map(len, said.splitlines())) <= 80
 
 
-def test_the_process_gives_the_status_and_the_version() -> None:
-    done = subprocess.run([sys.executable, "-m", "anabranch", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"anabranch {ab.__version__}\n"
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"anabranch {ab.__version__}\n"
+
+
+def test_the_process_gives_the_status() -> None:
     done = subprocess.run([sys.executable, "-m", "anabranch", "run", "x.py:f"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "anabranch run: there is no file x.py\n")

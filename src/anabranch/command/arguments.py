@@ -17,10 +17,11 @@ Performed = Callable[[argparse.Namespace], int]
 
 DATA = """\
 data:
-  The columns of a table (.csv, .tsv, .parquet), or the keys of a .json object or an .npz file, become the arguments of
-  the program with the same names; --set NAME=VALUE adds one. Names that the program does not take are not used. If the
-  program has a single argument and none of the names is its name, it gets the only array that there is, or else all of
-  them as a dictionary of arrays."""
+  The columns of a table (.csv, .tsv, .parquet), or the keys of a .json object
+  or an .npz file, become the arguments of the program with the same names, and
+  --set NAME=VALUE adds one. Names that the program does not take are not used.
+  If no name is that of an argument, and a single argument is missing, it gets
+  the only array that there is, or else all of them, as a dictionary."""
 
 
 def new_parser(commands: Subparsers, name: str, perform: Performed, *, what: str, more: str) -> argparse.ArgumentParser:

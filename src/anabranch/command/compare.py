@@ -14,8 +14,9 @@ from anabranch.command.summary import plain
 __all__ = ["add"]
 
 _MORE = """\
-The models are compared by their evidence, and with --with-program by leave-one-out prediction, too. No code is run
-without it. The exit status is 3 if a run has warnings.
+The models are compared by their evidence, and with --with-program by
+leave-one-out prediction, too. No code is run without it. The exit status is 3
+if a run has warnings.
 
 examples:
   anabranch compare linear quadratic

@@ -31,7 +31,8 @@ BUDGET, MAX_ERROR, ERRORS = 50_000, 0.05, 5
 """Evaluations of the self-check, the largest error that it may claim, and how many of them it may be off by."""
 _OPTIONAL = ("pandas", "matplotlib", "arviz", "blackjax", "pyarrow", "zarr")
 _MORE = """\
-The exit status is 1 if the self-check, which takes about ten seconds, does not pass.
+The self-check takes about ten seconds. If it does not pass, the exit status
+is 1.
 
 examples:
   anabranch doctor

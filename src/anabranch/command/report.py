@@ -11,7 +11,8 @@ from anabranch.command.status import FINE
 __all__ = ["add"]
 
 _MORE = f"""\
-The page is one file that needs no network. No code is run, unless --with-program asks for it.
+The page is one file that needs no network. No code is run, unless
+--with-program asks for it.
 
 examples:
   anabranch report run                       (writes run/{REPORT})

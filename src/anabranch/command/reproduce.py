@@ -12,8 +12,8 @@ from anabranch.cores import available_cores
 __all__ = ["add"]
 
 _MORE = """\
-Section 7 of the paper (Zhou et al., 2020): records, figures, tables and a page, in a folder. The same command resumes
-an interrupted reproduction.
+Section 7 of the paper (Zhou et al., 2020): records, figures, tables and a
+page, in a folder. The same command resumes an interrupted reproduction.
 
 examples:
   anabranch reproduce all --quick

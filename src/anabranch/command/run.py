@@ -26,12 +26,13 @@ REPORT, SUMMARY = "report.html", "summary.json"
 _MORE = f"""\
 {DATA}
 
-The folder gets the posterior (for ab.load, `anabranch report` and `anabranch compare`), {REPORT} and {SUMMARY}. An
-interrupt (Ctrl-C) ends the run, and writes what there is.
+The folder gets the posterior (for ab.load, `anabranch report` and `anabranch
+compare`), {REPORT} and {SUMMARY}. An interrupt (Ctrl-C) ends the run, and
+writes what there is. The exit status is 3 if there are warnings.
 
 examples:
   anabranch run model.py:mixture --data y.csv --out run
-  anabranch run model.py:line --data points.json --set degree=2 --seconds 60 --json > line.json
+  anabranch run model.py:line --data xy.json --set degree=2 --json > line.json
   anabranch run anabranch.programs:branching --budget 20000 --engine SMC"""
 
 
