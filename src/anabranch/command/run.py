@@ -65,7 +65,7 @@ def perform(given: argparse.Namespace) -> int:
     program = program_of(given.program)
     bound = arguments_of(program, read(given.data), given.constants)
     posterior = infer(program, *bound.args, engine=engine, seed=given.seed, budget=given.budget, seconds=given.seconds,
-                      tolerance=given.tolerance, progress=False if given.quiet else None,
+                      tolerance=given.tolerance, progress=not given.quiet,
                       **bound.kwargs)  # fmt: skip
     summary = {**summary_of(posterior), "source": _source(given)}
     if given.out is not None:

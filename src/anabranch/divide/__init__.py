@@ -23,8 +23,8 @@ Densities
     computes some of them, by NumPy or by JAX. `Density` is the log density of a recording as a function of a point,
     `log_density_function` that of a path as a function for JAX. `Jitted` is a function that JAX compiles, with
     compilations counted and limits kept, `in_blocks` calls it for any number of points, and `is_compiling` says whether
-    a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at
-    a time.
+    a thread compiles; `compiling` names what is compiled at this moment, as `name_work` has named it.
+    `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at a time.
 Factors
     `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends;
     `SummandEvaluator` computes them.
@@ -55,7 +55,7 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.compiled import log_density_function
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
-from anabranch.divide.dispatch import Jitted, in_blocks, is_compiling
+from anabranch.divide.dispatch import Jitted, compiling, in_blocks, is_compiling, name_work
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
@@ -99,10 +99,10 @@ __all__ = [
     "Executions", "Factors", "Jitted", "Lanes", "Leaf", "Line", "NamedValues", "Node", "Observation", "Path",
     "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo",
     "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support", "can_walk",
-    "counts_of", "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
+    "compiling", "counts_of", "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values",
     "function_fingerprint", "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside",
     "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of",
-    "lines_of", "log_density_function", "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "propose",
-    "rebuild", "remade", "returned", "site_transforms", "source_of", "stable_hash", "supports_are_constant",
-    "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
+    "lines_of", "log_density_function", "more_draws", "move_between_paths", "name_work", "neighbours",
+    "prior_is_sampled", "propose", "rebuild", "remade", "returned", "site_transforms", "source_of", "stable_hash",
+    "supports_are_constant", "unwrapped", "user_location", "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip
