@@ -23,7 +23,7 @@ __all__ = ["MAX_ROWS", "decisions", "names_for_table", "paths", "variables"]
 
 MAX_ROWS = 200
 """Rows of a table."""
-MAX_NUMBERS, MIN_VARIABLES = 20_000, 5
+MAX_NUMBERS, MIN_VARIABLES = 10_000, 5
 """Variables times paths for which means and quantiles are computed, and rows for which there is time all the same."""
 MAX_CHARACTERS = 400
 """Characters of the description of a path."""
