@@ -48,7 +48,8 @@ def call(made: Program, how: Run) -> str:
     if made.split:
         words.append(f"split={dict(made.split)!r}")
     arguments = [made.name, *words, f"seed={how.seed}", *filter(None, [how.limits, _engine(how.settings)])]
-    return f"import anabranch as ab\n\nposterior = ab.infer({', '.join(arguments)})"
+    imports = "import anabranch as ab\n" + "import numpy as np\n" * any("np.array(" in each for each in words)
+    return f"{imports}\nposterior = ab.infer({', '.join(arguments)})"
 
 
 def _argument(value: Any) -> str:

@@ -25,8 +25,8 @@ MAX_ROWS = 200
 """Rows of a table."""
 MAX_NUMBERS, MIN_VARIABLES = 10_000, 5
 """Variables times paths for which means and quantiles are computed, and rows for which there is time all the same."""
-MAX_CHARACTERS = 400
-"""Characters of the description of a path."""
+MAX_CHARACTERS, MIN_LONG = 400, 30
+"""Characters of the description of a path, and above how many its column is wide."""
 _OF_PATHS = [
     Column("path", is_number=False),
     *map(Column, ["weight", "log evidence", "effective draws", "Pareto k", "R-hat", "dimensions", "evaluations"]),
@@ -46,12 +46,13 @@ def paths(solutions: Sequence[Solution], evidence: Evidence) -> str:
         return paragraph("The run found no path.")
     labels, common = labels_of([solution.path for solution in shown])
     rows = (_path(label, solution, evidence, k) for k, (label, solution) in enumerate(zip(labels, shown, strict=True)))
+    kind = "sortable paths long" if max(map(len, labels)) > MIN_LONG else "sortable paths"
     left_out, rest = len(solutions) - len(shown), float(evidence.weights[len(shown) :].sum())
     more = f"{left_out:,} more paths, with a total weight of {number(rest, 2)}, are in posterior.paths."
     return "\n".join([
         paragraph(f"In all of them: {shortened(common, MAX_CHARACTERS)}." if common else ""),
         table(f"The {len(shown):,} heaviest of {len(solutions):,} paths" if left_out else "All paths", _OF_PATHS, rows,
-              "sortable paths"),
+              kind),
         paragraph(more if left_out else ""),
     ])  # fmt: skip
 

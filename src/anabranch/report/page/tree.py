@@ -21,6 +21,10 @@ MAX_LEAVES = 20_000
 OPEN = 0.05
 """Probability from which on a line is open at first."""
 MAX_CHARACTERS = 300
+_BUTTONS = (
+    '<p class="buttons"><button type="button" data-tree="open">Open all</button> '
+    '<button type="button" data-tree="close">Close all</button></p>'
+)
 
 
 def nested(solutions: Sequence[Solution], weights: np.ndarray) -> str:
@@ -31,11 +35,9 @@ def nested(solutions: Sequence[Solution], weights: np.ndarray) -> str:
     root = lines_of(leaves_of(solutions[chosen], weights[chosen]), MAX_ENDS)
     if not root.below:
         return ""
-    buttons = (
-        '<p class="buttons"><button type="button" data-tree="open">Open all</button> '
-        '<button type="button" data-tree="close">Close all</button></p>'
-    )
-    return f'{buttons}<div class="tree scrolls" tabindex="0" role="region" aria-label="Tree">{_list(root, 0)}</div>'
+    lines = _list(root, 0)
+    box = f'<div class="tree scrolls" tabindex="0" role="region" aria-label="Tree">{lines}</div>'
+    return f"{_BUTTONS}{box}" if "<details" in lines else box
 
 
 def _list(line: Line, depth: int) -> str:
