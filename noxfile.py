@@ -11,7 +11,9 @@ import nox
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 TOOLS = [
-    tool for tool in PROJECT["optional-dependencies"]["dev"] if tool.startswith(("pytest", "hypothesis", "funsor"))
+    tool
+    for tool in PROJECT["optional-dependencies"]["dev"]
+    if tool.startswith(("pytest", "hypothesis", "funsor", "selenium", "ipykernel", "nbclient"))
 ]
 REQUIREMENTS = [*PROJECT["dependencies"], *TOOLS]
 

@@ -81,7 +81,8 @@ def infer(
         budget: evaluations of the density, with or without its gradient; exceeded by 2 % at most.
         seconds: exceeded by a second at most, and by a compilation that has begun; the estimates so far are returned.
         tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
-        progress: whether to show what happens; by default only in a terminal.
+        progress: whether to show what happens; by default in a terminal or a notebook, and elsewhere as a line in the
+            log every half a minute.
         workers: threads of `DCC`; by default as many as the process may use cores. Other engines have one, and so has
             BLAS meanwhile.
         split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
@@ -104,7 +105,7 @@ def infer(
     settings.functions("run", example="ab.DCC()")("engine", engine)
     workers = settings.whole(1).or_none()("workers", workers) or available_cores()
     seed, progress = settings.seed()("seed", seed), settings.flag().or_none()("progress", progress)
-    with one_blas_thread(), interruptible(limits), make_progress(progress) as display:
+    with one_blas_thread(), interruptible(limits), make_progress(progress, limits) as display:
         division = divide(program, args, kwargs, split, max_sites)
         return engine.run(division, limits, seed, workers, display)
 

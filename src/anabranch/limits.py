@@ -100,6 +100,17 @@ class Limits:
         return f"The {self.seconds:g} seconds are over." if self.time_is_over else ""
 
     @property
+    def as_arguments(self) -> str:
+        """The limits as arguments of `infer`.
+
+        >>> Limits(20_000, seconds=10.0).as_arguments
+        'budget=20_000, seconds=10, tolerance=0.005'
+        """
+        seconds = "" if self.seconds is None else f"seconds={self.seconds:g}, "
+        tolerance = "None" if self.tolerance is None else f"{self.tolerance:g}"
+        return f"budget={self.budget:_}, {seconds}tolerance={tolerance}"
+
+    @property
     def met(self) -> str:
         """Why to stop at the tolerance, as a sentence."""
         return f"The errors of log Z and of the path weights are below {self.tolerance:g}."

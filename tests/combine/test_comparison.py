@@ -220,3 +220,15 @@ def test_an_improper_prior_has_no_prior_odds():
     assert abs(found.log_posterior_odds - exact) < 4 * found.log_posterior_odds_sd < 0.1
     assert np.isnan(found.log_prior_odds)
     assert "prior not known" in repr(found)
+
+
+def test_posteriors_without_their_programs_are_compared_by_evidence(models, tmp_path):
+    models["narrow"].save(tmp_path / "narrow")
+    some = {"narrow": ab.load(tmp_path / "narrow"), "wide": models["wide"]}
+    comparison = ab.compare(some)
+    expected = log_evidence(SCALES["wide"]) - log_evidence(SCALES["narrow"])
+    factor, sd = comparison.table.log_bayes_factor[1], comparison.table.log_bayes_factor_sd[1]
+    assert abs(factor - expected) < 4 * sd + 1e-6 < 0.1
+    assert comparison.table.elpd.isna().all()
+    [note] = comparison.notes
+    assert note.startswith("The program of narrow was not loaded: whether the data are the same was not checked")

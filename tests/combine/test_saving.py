@@ -62,7 +62,6 @@ def test_without_the_program_what_runs_it_says_so(folder):
     for question in (
         lambda: again.replicate(5), lambda: again.log_likelihood(5), lambda: again.draws(2)[0].result,
         lambda: again.solution().path.evaluate(again.solution().points), lambda: again.stacking(),
-        lambda: ab.compare({"a": again, "b": again}),
     ):  # fmt: skip
         with pytest.raises(errors.NeedsProgram, match="with the program and its data"):
             question()

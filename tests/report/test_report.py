@@ -1,4 +1,4 @@
-"""How a posterior is shown: text, HTML, picture, ArviZ, warnings; and the progress of a run."""
+"""How a posterior is shown: text, HTML, picture, ArviZ, and warnings."""
 
 import subprocess
 import sys
@@ -12,7 +12,6 @@ import solved
 from anabranch import errors, report
 from anabranch.combine import Posterior, Solution
 from anabranch.combine.evidence import Evidence
-from anabranch.progress import Live, Progress, Status, make_progress
 from anabranch.report.table import with_error
 
 
@@ -150,26 +149,6 @@ def test_a_path_without_continuous_sites_has_no_marginals(posterior):
     assert len(labels) == 3
     with pytest.raises(errors.UnknownName, match=r"'model = 7'.*The heaviest: 'model"):
         posterior.plot(path="model = 7")
-
-
-def test_progress_is_silent_unless_wanted_or_in_a_terminal(monkeypatch, capsys):
-    assert type(make_progress(False)) is Progress
-    assert type(make_progress(None)) is Progress
-    assert type(make_progress(True)) is Live
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert type(make_progress(None)) is Live
-    with make_progress(False) as progress:
-        progress.update(Status(3, 2, -5.0, 0.1, 50, 100))
-    assert capsys.readouterr() == ("", "")
-
-
-def test_the_live_display_shows_the_figures(capsys):
-    with Live() as progress:
-        progress.update(Status(3, 2, -5.0, 0.1, 50, 100))
-        assert progress._display.tasks[0].percentage == 50
-        figures = "3 paths, 2 active, log evidence -5.00 ± 0.10, 50 of 100 evaluations"
-        assert figures in progress._display.tasks[0].description
-    assert capsys.readouterr().out == ""
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from anabranch.combine.psis import leave_one_out
 from anabranch.combine.solution import Solution
 from anabranch.combine.stacking import MAX_DRAWS, is_summed, stacking_weights, weighted_pointwise
 from anabranch.conquer.estimate import MAX_PARETO_K
-from anabranch.errors import BadSetting
+from anabranch.errors import BadSetting, NeedsProgram
 from anabranch.settings import positive
 
 if TYPE_CHECKING:
@@ -151,8 +151,15 @@ def _notes_of_evidence(models: Mapping[str, Posterior], predictions: Sequence[_P
             f"The engine of {', '.join(without)} gives no evidence: there are no Bayes factors. "
             "Run it with the default engine."
         )
-    first, *others = (np.sort(np.concatenate([x.ravel() for x in each.data.values()])) for each in predictions)
-    if not all(np.array_equal(first, other) for other in others):
+    known = [each for each in predictions if each.is_known]
+    data = [np.sort(np.concatenate([np.zeros(0), *(x.ravel() for x in each.data.values())])) for each in known]
+    if len(known) < len(predictions):
+        unknown = [str(name) for name, each in zip(models, predictions, strict=True) if not each.is_known]
+        out.append(
+            f"The program of {', '.join(unknown)} was not loaded: whether the data are the same was not checked, and "
+            "there is no elpd. Load it with its program."
+        )
+    if not all(np.array_equal(data[0], other) for other in data[1:]):
         out.append("The models do not observe the same data: neither their evidences nor their elpd can be compared.")
     doubtful = [str(name) for name, posterior in models.items() if posterior.warnings]
     if doubtful:
@@ -168,10 +175,18 @@ class _Predictions:
 
     parts: the observations, each with the number of its parts; None if there are none, or they differ.
     pareto_k: the largest Pareto k; NaN if the draws have no tail.
+    is_known: False of a posterior that was loaded without its program, which has neither.
     """
 
     def __init__(self, posterior: Posterior) -> None:
-        self.data = data_of(posterior.solution().path)
+        self.data: dict[str, np.ndarray] = {}
+        self.parts: Parts | None = None
+        self.is_known = True
+        try:
+            self.data = data_of(posterior.solution().path)
+        except NeedsProgram:
+            self.is_known = False
+            return
         weighted = with_draws(posterior.solutions, posterior.evidence.weights)
         heavy = [each for each in weighted[:_MAX_PATHS] if each[1] > _MIN_WEIGHT * weighted[0][1]]
         found = [_of_path(solution, weight / weighted[0][1]) for solution, weight in heavy]
@@ -216,6 +231,8 @@ def _of_path(solution: Solution, relative_weight: float) -> _OfPath:
 def _by_prediction(names: Sequence[str], models: Sequence[_Predictions]) -> tuple[dict[str, Any], list[str]]:
     found = [model.elpd_like(models[0]) for model in models]
     columns = ("elpd", "elpd_sd", "elpd_difference", "elpd_difference_sd", "pareto_k", "stacking_weight")
+    if not all(model.is_known for model in models):
+        return dict.fromkeys(columns, np.full(len(names), np.nan)), []
     if any(each is None for each in found):
         without = [name for name, each in zip(names, found, strict=True) if each is None]
         note = f"There is no elpd: the observations of {', '.join(without)} differ, or are not those of the others."

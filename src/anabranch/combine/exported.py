@@ -1,4 +1,4 @@
-"""A posterior in the formats of other libraries: ArviZ, xarray, pandas, NetCDF and Zarr."""
+"""A posterior as a page, and in the formats of other libraries: ArviZ, xarray, pandas, NetCDF and Zarr."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from anabranch.report.arviz import Labels, Source
+    from anabranch.report.plots import Plots
 
 __all__ = ["Exported"]
 
 
 class Exported:
-    """What a posterior gives to other libraries."""
+    """What a posterior gives to readers and to other libraries."""
 
     program: Program
     solutions: tuple[Solution, ...]
@@ -34,7 +35,32 @@ class Exported:
         @property
         def evidence(self) -> Evidence: ...
         def draws(self, n: int, seed: int = 0) -> Draws: ...
+        @property
+        def plot(self) -> Plots: ...
+        @property
+        def warnings(self) -> list[str]: ...
         def solution(self, path: str | None = None) -> Solution: ...
+        def summary(self, names: Iterable[str] | None = None) -> pd.DataFrame: ...
+
+    def report(self, file: str | os.PathLike[str]) -> None:
+        """Write the posterior as one page of HTML, which needs no network.
+
+        It has the tree of paths, tables that can be sorted, diagnostics in words, pictures, the text of the program,
+        and the call that repeats the run. Of many paths it has the heaviest, and the probabilities of decisions.
+
+        Example:
+            >>> import anabranch as ab, pathlib, tempfile
+            >>> from anabranch import programs
+            >>> posterior = ab.infer(programs.branching, 2.0, budget=20_000)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     posterior.report(f"{folder}/branching.html")
+            ...     "<h1>Posterior of branching</h1>" in pathlib.Path(folder, "branching.html").read_text()
+            True
+        """
+        from anabranch.report.page import Subject, write
+
+        write(file, Subject(self.program, self.solutions, self.evidence, self.run, self.warnings, self.plot,
+                            self.summary))  # fmt: skip
 
     def to_arviz(
         self,

@@ -113,7 +113,7 @@ class Posterior(Exported):
                 "engine",
             )
         resume, self.resume = self.resume, None
-        with interruptible(limits), make_progress(progress) as display:
+        with interruptible(limits), make_progress(progress, limits) as display:
             return cast(Self, resume(limits, workers, display))
 
     @cached_property

@@ -23,6 +23,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path as File
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -34,12 +35,12 @@ from anabranch.combine.saved_path import SavedPath, facts_of, missing_program, r
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.estimate import Estimate
-from anabranch.divide import NamedValues, Path, Program, data_fingerprint, function_fingerprint, remade
+from anabranch.divide import NamedValues, Path, Program, data_fingerprint, function_fingerprint, remade, source_of
 
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
 
-__all__ = ["load", "save"]
+__all__ = ["check_free", "load", "save"]
 
 FORMAT = 6
 """The version of the files, increased when they change."""
@@ -58,9 +59,7 @@ _one_at_a_time = threading.Lock()
 
 def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     """Write a posterior to a folder, and replace one that was saved there before."""
-    target = File(os.path.realpath(folder))  # a link is followed
-    if not _is_free(target):
-        raise FileExistsError(f"{target} exists and holds no posterior: choose another folder, or remove it")
+    target = check_free(folder)
     arrays, draws = _Arrays(), f"draws-{uuid.uuid4().hex}.npz"
     numbers = {
         "format": FORMAT,
@@ -76,11 +75,13 @@ def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
         _write(target, draws, arrays.kept, text)
 
 
-def _is_free(target: File) -> bool:
-    """Whether a posterior may be written there: nothing is there, or a posterior, or one that is being written."""
-    if not target.exists() or (target / NUMBERS).is_file():
-        return True
-    return target.is_dir() and all(_OURS.fullmatch(file.name) for file in target.iterdir())
+def check_free(folder: str | os.PathLike[str]) -> File:
+    """The folder, of which a link is followed; raises FileExistsError if something else than a posterior is there."""
+    target = File(os.path.realpath(folder))
+    is_free = not target.exists() or (target / NUMBERS).is_file()
+    if not is_free and not (target.is_dir() and all(_OURS.fullmatch(file.name) for file in target.iterdir())):
+        raise FileExistsError(f"{target} exists and holds no posterior: choose another folder, or remove it")
+    return target
 
 
 def _write(target: File, draws: str, arrays: dict[str, Any], text: str) -> None:
@@ -128,6 +129,7 @@ def _program(program: Program) -> dict[str, Any]:
         "name": program.name,
         "reference": f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', '?')}",
         "function": function_fingerprint(function),
+        "source": source_of(function),
         "data": data_fingerprint(program.args, program.kwargs),
         "settings": {
             "split": dict(program.split), "max_sites": program.max_sites, "is_selecting": program.selecting,
@@ -281,10 +283,13 @@ def _run(
     history: dict[str, Any],
     elimination: dict[str, Any] | None,
     unmet: Sequence[str] = (),
+    versions: Mapping[str, str] = MappingProxyType({}),
     **saved: Any,
 ) -> Run:
-    limits = None if elimination is None else Elimination(**elimination)
-    return Run(notes=tuple(notes), unmet=tuple(unmet), history=History(**history), elimination=limits, **saved)
+    """The run; one that was saved by an earlier version of the library does not say with which versions it ran."""
+    summed = None if elimination is None else Elimination(**elimination)
+    return Run(notes=tuple(notes), unmet=tuple(unmet), history=History(**history), elimination=summed,
+               versions=dict(versions), **saved)  # fmt: skip
 
 
 def _evidence(weights: list[float], weight_sds: list[float], **saved: Any) -> Evidence:

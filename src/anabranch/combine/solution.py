@@ -8,6 +8,7 @@ from anabranch.combine.history import History
 from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import Path
+from anabranch.versions import installed
 
 __all__ = ["Run", "Solution"]
 
@@ -104,6 +105,8 @@ class Run:
         unmet: the conditions of which no execution has met one side, and values that none has met, as sentences.
         notes: further warnings, as sentences.
         settings: the settings, as text.
+        limits: the limits, as arguments of `infer`.
+        versions: of the packages with which it ran, by name.
         history: the visits of paths, and the evidence after each.
         known_share: the share of the posterior mass on the paths known, by a walk over paths, and its standard error;
             None without a walk.
@@ -121,5 +124,7 @@ class Run:
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: str = ""
+    limits: str = ""
+    versions: dict[str, str] = field(default_factory=lambda: dict(installed()))
     history: History = field(default_factory=History, compare=False, repr=False)
     known_share: tuple[float, float] | None = None

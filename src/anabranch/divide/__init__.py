@@ -23,8 +23,8 @@ Densities
     computes some of them, by NumPy or by JAX. `Density` is the log density of a recording as a function of a point,
     `log_density_function` that of a path as a function for JAX. `Jitted` is a function that JAX compiles, with
     compilations counted and limits kept, `in_blocks` calls it for any number of points, and `is_compiling` says whether
-    a thread compiles. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at
-    a time.
+    a thread compiles; `compiling` names what is compiled at this moment, as `name_work` has named it.
+    `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at a time.
 Factors
     `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends;
     `SummandEvaluator` computes them.
@@ -45,7 +45,7 @@ Discovery
     were led to.
 Saving
     `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
-    from its function in the form that it had.
+    from its function in the form that it had; `source_of` is the text of a function.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -56,14 +56,14 @@ from anabranch.divide.compiled import log_density_function
 from anabranch.divide.decision_tables import DecisionTables, fit_decision_tables, move_to_any_path
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
-from anabranch.divide.dispatch import Jitted, in_blocks, is_compiling
+from anabranch.divide.dispatch import Jitted, compiling, in_blocks, is_compiling, name_work
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
-from anabranch.divide.families import leaf_of
-from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade
+from anabranch.divide.families import CONDITION, Asked, Leaf, leaf_of
+from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade, source_of
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -96,16 +96,16 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division", "Evaluation",
-    "Evaluator", "Executions", "Factors", "Jitted", "Lanes", "Line", "NamedValues", "Node", "Observation", "Path",
-    "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording", "Restarted", "Site", "SiteInfo",
-    "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias", "as_input", "base_support",
-    "can_walk", "counts_of", "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths",
-    "finite_values", "fit_decision_tables", "function_fingerprint", "has_functions", "hours_warning", "in_blocks",
-    "independent_sites", "inside", "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic",
-    "known_points", "label_names", "leaf_of", "lines_of", "log_density_function", "more_draws",
-    "move_between_paths", "move_to_any_path", "neighbours", "prior_is_sampled", "propose",
-    "quadratic_columns", "rebuild", "remade",
-    "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
-    "values_of", "why_not_drawn", "with_batch_axis",
+    "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division",
+    "Evaluation", "Evaluator", "Executions", "Factors", "Jitted", "Lanes", "Leaf", "Line", "NamedValues", "Node",
+    "Observation", "Path", "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording",
+    "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
+    "as_input", "base_support", "can_walk", "compiling", "counts_of", "data_fingerprint", "divide", "draw",
+    "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables", "function_fingerprint",
+    "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds",
+    "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of",
+    "log_density_function", "more_draws", "move_between_paths", "move_to_any_path", "name_work", "neighbours",
+    "prior_is_sampled", "propose", "quadratic_columns", "rebuild", "remade", "returned", "site_transforms",
+    "source_of", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of",
+    "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

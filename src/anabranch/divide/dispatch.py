@@ -20,10 +20,12 @@ import numpy as np
 from anabranch import errors
 from anabranch.limits import checkpoint, holding, time_limit
 
-__all__ = ["Jitted", "in_blocks", "is_compiling", "one_call"]
+__all__ = ["Jitted", "compiling", "in_blocks", "is_compiling", "name_work", "one_call"]
 
 _RUNNING = threading.RLock()
-_compiling: set[int] = set()  # threads, by number
+_compiling: dict[int, str] = {}
+"""The threads that compile, by number, and what they work on."""
+_work = threading.local()
 _MAX_SECONDS_PER_CALL, _BLOCK_DIVISOR = 0.5, 8
 """Where a run has a time limit, blocks are divided until one call takes no longer than this."""
 
@@ -48,19 +50,29 @@ def is_compiling(thread: int) -> bool:
     return thread in _compiling
 
 
+def compiling() -> list[str]:
+    """The names of the work for which something is compiled at this moment; empty where it has none."""
+    return list(_compiling.values())
+
+
+def name_work(name: str) -> None:
+    """Say on what this thread works from now on."""
+    _work.name = name
+
+
 @contextmanager
 def _compilation() -> Iterator[None]:
     """Within this, functions are compiled in double precision, whatever trace is current."""
     from anabranch.divide.internals.jax_private import eval_trace, set_current_trace  # its package imports this file
 
-    _compiling.add(threading.get_ident())
+    _compiling[threading.get_ident()] = getattr(_work, "name", "")
     try:
         # Whatever the user's settings: what is compiled ahead of time cannot be run step by step. Not under
         # `jax.ensure_compile_time_eval`, which would compile every operation on constants by itself.
         with jax.enable_x64(True), jax.disable_jit(False), set_current_trace(eval_trace):
             yield
     finally:
-        _compiling.discard(threading.get_ident())
+        _compiling.pop(threading.get_ident(), None)
 
 
 def _operations(jaxpr: Any) -> int:

@@ -15,12 +15,24 @@ import numpy as np
 from anabranch.divide.recording import Program, copied, mapped
 from anabranch.divide.select import selecting
 
-__all__ = ["data_fingerprint", "function_fingerprint", "remade"]
+__all__ = ["data_fingerprint", "function_fingerprint", "remade", "source_of"]
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:
     """Of the text of a function, or of its code where there is none; not of what it calls or captures."""
     return _digest(_text_of(function))
+
+
+def source_of(function: Any) -> str:
+    """The text of a function; empty where it is not to be had, as of what was typed into a shell."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if (saved := getattr(function, "saved", None)) is not None:  # it stands for the program of a loaded posterior
+        return str(saved.get("source", ""))
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
 
 
 def data_fingerprint(args: Any, kwargs: Mapping[str, Any]) -> str:

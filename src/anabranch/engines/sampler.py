@@ -182,7 +182,8 @@ class Session:
             )
         evaluations = self.runner.evaluations
         return Run(self.stopped, evaluations, evaluations, self.limits.elapsed, self.seed, prior_mass_found,
-                   notes=tuple(notes), settings=repr(self.engine), history=self.history)  # fmt: skip
+                   notes=tuple(notes), settings=repr(self.engine), limits=self.limits.as_arguments,
+                   history=self.history)  # fmt: skip
 
 
 class Sampler(ABC):

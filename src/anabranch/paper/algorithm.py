@@ -295,7 +295,8 @@ class Algorithm:
         """Line 15: the posterior of all paths, by equation 5."""
         found = self.division.prior_mass_found
         run = Run(stopped, self.table.evaluations, self.executions, self.limits.elapsed, self.seed, found,
-                  self.division.prior_mass_truncated, settings=repr(self.settings), history=self.history)  # fmt: skip
+                  self.division.prior_mass_truncated, settings=repr(self.settings), limits=self.limits.as_arguments,
+                  history=self.history)  # fmt: skip
         for record in self.table:
             if record.estimate is not None and record.state is not None:
                 record.estimate = self.estimate(record)

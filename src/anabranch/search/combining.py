@@ -80,6 +80,7 @@ class Combining:
             unmet=tuple(state.division.unmet),
             notes=tuple(self._notes(state)),
             settings=repr(state.settings),
+            limits=state.limits.as_arguments,
             history=state.history.copy(),  # which goes on with the run
         )
 

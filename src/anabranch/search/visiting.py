@@ -16,6 +16,7 @@ from anabranch.allocate.first_visits import by_promise
 from anabranch.conquer import Estimate, Target
 from anabranch.conquer.elimination import eliminate, rechecked
 from anabranch.conquer.prior_sampling import prior_estimate
+from anabranch.divide import name_work
 from anabranch.limits import LimitReached
 from anabranch.search.state import SearchState
 from anabranch.settings import check, whole
@@ -114,6 +115,7 @@ class Visiting:
         """One visit. An error gives up this path, and no other."""
         state.limits.check()
         record, settings = visit.record, state.settings
+        name_work(record.path.description)
         strategy, target, inner = settings.local_strategy, record.target, record.state
         rng = state.rng(record)
         target.allow(visit.max_evaluations)

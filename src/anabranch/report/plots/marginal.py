@@ -86,12 +86,14 @@ def _found(name: str, solutions: Sequence[Solution], picked: Sequence[Picked]) -
             continue
         constant = each.solution.path.constants.get(place.name)
         if constant is not None:
-            column = np.broadcast_to(constant, (len(each.points), *np.shape(constant)))
-            out.append(_Values(each.solution, _element(name, place, column)))
+            columns = [np.broadcast_to(constant, (len(each.points), *np.shape(constant)))]
         elif computed < MAX_COMPUTED:
             computed += 1
-            parts = [_element(name, place, column) for column in _columns(place, each)]
-            out += [_Values(each.solution, np.concatenate(parts))] if parts else []
+            columns = list(_columns(place, each))
+        else:
+            continue
+        parts = [_element(name, place, column) for column in columns if _reaches(column, place)]
+        out += [_Values(each.solution, np.concatenate(parts))] if parts else []
     if not out:
         raise errors.UnknownName(f"none of the draws has {name!r}", remedy=f"There are: {listed_names(solutions)}")
     return out
@@ -106,6 +108,11 @@ def _columns(place: Place, picked: Picked) -> Iterator[np.ndarray]:
             column = np.asarray(named.deterministics[place.name])
             varies = named.varies[0][place.name]
             yield column if varies else np.broadcast_to(column, (len(named.index), *column.shape))
+
+
+def _reaches(column: np.ndarray, place: Place) -> bool:
+    """Whether a vector is long enough for the element: its length may differ between paths."""
+    return column.ndim - 1 != len(place.element) or all(map(int.__lt__, place.element, column.shape[1:]))
 
 
 def _element(name: str, place: Place, column: np.ndarray) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from anabranch import errors
 from anabranch.combine.solution import Solution
-from anabranch.divide import Line, leaf_of, lines_of
+from anabranch.divide import Line, lines_of
+from anabranch.report.leaves import leaves_of
 from anabranch.report.palette import BLUE, GREY, SKY
 from anabranch.report.table import number, power_of_ten, shortened
 
@@ -25,9 +26,9 @@ MIN_MASS, MIN_ROWS = 1e-4, 8
 
 def draw_tree(axes: Axes, solutions: Sequence[Solution], weights: np.ndarray, limit: int) -> Axes:
     """The `limit` heaviest ends of the tree; the bars of those that lead on are paler."""
-    known: dict[Any, Any] = {}
-    pairs = zip(solutions, weights, strict=True)
-    root = lines_of((leaf_of(solution.path, float(weight), known) for solution, weight in pairs if weight > 0), limit)
+    if not (weights > 0).any():
+        raise errors.NoDraws("no path has mass", remedy="Give the run more budget")
+    root = lines_of(leaves_of(solutions, weights), limit)
     rows = list(_rows(root, 0)) or [(0, "always", 1.0, True)]
     size = "small" if len(rows) <= 16 else "x-small" if len(rows) <= 26 else "xx-small"
     for row, (depth, text, mass, is_end) in enumerate(rows):
