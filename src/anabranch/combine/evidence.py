@@ -26,7 +26,7 @@ import numpy as np
 from anabranch.allocate.path_table import total_evidence
 from anabranch.combine.solution import Solution
 
-__all__ = ["Evidence", "join", "missing", "unsolved_mass", "weight_sds_of"]
+__all__ = ["Evidence", "doubts_of", "join", "missing", "unsolved_mass", "weight_sds_of"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ def join(
     total, weights, errors, sd = total_evidence([solution.represented for solution in solutions])
     if not np.isfinite(total):
         return Evidence(total, np.inf, weights, weights)
-    possible = np.exp(np.minimum([solution.log_possible - total for solution in solutions], 700.0))
-    doubt = np.maximum(possible - weights, 0.0)
+    doubt = doubts_of(solutions, total, weights)
     not_found = 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
     whole = 1 + doubt.sum() + not_found
     if known_share is None:
@@ -71,6 +70,12 @@ def join(
     sampled = weight_sds_of(weights, np.where(weights > 0, errors, 0.0), sd)
     weight_sds = np.hypot(sampled, np.abs((weights + doubt) / whole - weights))
     return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole))
+
+
+def doubts_of(solutions: Sequence[Solution], log_evidence: float, weights: np.ndarray) -> np.ndarray:
+    """The mass that each path may have beyond its weight, by its diagnostics, relative to Ẑ."""
+    possible = np.exp(np.minimum([solution.log_possible - log_evidence for solution in solutions], 700.0))
+    return np.maximum(possible - weights, 0.0)
 
 
 def weight_sds_of(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:

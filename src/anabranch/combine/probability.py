@@ -6,7 +6,9 @@ With the weight w_k of each path, the relative error s_k of its evidence, and th
 
 as in `expectation`, where f is the indicator of the value. The share is the mean of conditional probabilities where the
 variable can be summed out (`conditional`), else that of the draws. If a share u of the mass may be where no draws are,
-(u sqrt(p (1 − p)))² is added. Engines that sample whole executions have errors by their independent blocks (`blocks`).
+(u sqrt(p (1 − p)))² is added, or the square of the change of p if that mass D_k is on the paths that may have it,
+(p + Σ_k D_k a_k)/(1 + D) − p, whichever is larger. Engines that sample whole executions have errors by their
+independent blocks (`blocks`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.combine.blocks import Blocks, blocks_of, standard_error
 from anabranch.combine.conditional import Share, conditional_probabilities
-from anabranch.combine.evidence import Evidence
+from anabranch.combine.evidence import Evidence, doubts_of
 from anabranch.combine.names import Place, check_name, place_of
 from anabranch.combine.parts import MIN_DRAWS, effective_draws
 from anabranch.combine.solution import Solution
@@ -73,6 +75,8 @@ def probability(
                     conditionals[number] = conditional_probabilities(solution)
             return conditionals[number].get(column, {})
 
+        if weight == 0 and solution.log_possible > -np.inf:  # nothing is known of it but what is fixed
+            found.update({value: {**found.get(value, {}), number: Share(1.0, 0.0)} for value in _fixed(solution, name)})
         for value, share in _shares(solution, name, conditional) if weight > 0 else ():
             of_paths = found.setdefault(value, {})
             before = of_paths.get(number, Share(0.0, 0.0))
@@ -105,6 +109,15 @@ def _shares(
         if rows is not None and effective_draws(solution) < MIN_DRAWS:
             variance = max(variance, len(rows) / len(weights) * (1 - len(rows) / len(weights)))
         yield value, Share(mean, variance)
+
+
+def _fixed(solution: Solution, name: str) -> list[Any]:
+    """The value of the name that all executions of a path have, if it is that of a fixed site or they have none."""
+    place = place_of(solution.path, name)
+    if place is None:
+        return [None]
+    site = next((site for site in solution.path.sites if site.name == place.name), None)
+    return [] if site is None or site.value is None else [key_of(site.value[place.element])]
 
 
 def _free_column(solution: Solution, name: str) -> int | None:
@@ -188,6 +201,8 @@ def _errors_by_paths(
     weights = evidence.weights
     relative = np.array([0.0 if each.estimate is None else each.estimate.log_evidence_sd for each in solutions])
     relative = np.where(weights > 0, relative, 0.0)
+    log_evidence = evidence.log_evidence
+    doubts = np.zeros(len(weights)) if log_evidence is None else doubts_of(solutions, log_evidence, weights)
     out = {}
     for value, total in totals.items():
         shares, variances = np.zeros(len(solutions)), np.zeros(len(solutions))
@@ -196,8 +211,10 @@ def _errors_by_paths(
         centres = np.where(np.abs(shares - total) < 1e-12, 0.0, shares - total)  # of rounding
         with np.errstate(invalid="ignore"):
             between = np.where(centres == 0, 0.0, (centres * relative) ** 2)
-        doubt = evidence.doubtful_share**2 * total * max(1 - total, 0.0)
-        out[value] = float(np.sqrt((weights**2 * (variances + between)).sum() + doubt))
+        anywhere = evidence.doubtful_share * np.sqrt(total * max(1 - total, 0.0))
+        change = (total + doubts @ shares) * (1 - evidence.doubtful_share) - total
+        doubt = max(anywhere, abs(change))
+        out[value] = float(np.sqrt((weights**2 * (variances + between)).sum() + doubt**2))
     return out
 
 
