@@ -232,3 +232,30 @@ def test_a_few_cold_paths_from_four_threads():
 @pytest.mark.slow
 def test_paths_of_every_kind_from_four_threads():
     compare(corpus_paths)
+
+
+def test_a_density_is_the_same_while_another_thread_records_a_program():
+    """NumPyro checks values by a setting of the whole process, which is off while a program is recorded."""
+    started, released = threading.Event(), threading.Event()
+
+    def slow():
+        if not started.is_set():
+            started.set()
+            released.wait(0.5)
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    def steps():
+        (path,) = ab.find_paths(steep).paths
+        return len(path._backend.densities[0].evaluator.steps)
+
+    def steep():
+        ab.observe("y", dist.Gamma(ab.sample("shape", dist.Gamma(2.0, 1.0)), 1.0), 1.5)
+
+    alone, found = steps(), ab.find_paths(steep).paths[0]
+    other = threading.Thread(target=ab.find_paths, args=(slow,))
+    other.start()
+    started.wait(10)
+    beside = len(found._backend.densities[0].evaluator.steps)
+    released.set()
+    other.join()
+    assert beside == alone
