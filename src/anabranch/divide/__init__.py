@@ -44,8 +44,8 @@ Discovery
     `Solved` is what it has tried; `more_draws` are prior draws from where they were led to.
     `known_points` are executions as points of their path.
 Saving
-    `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
-    from its function in the form that it had.
+    `function_fingerprint`, `program_fingerprint` and `data_fingerprint` tell whether two programs are the same, and
+    `remade` makes a program from its function in the form that it had.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -62,7 +62,7 @@ from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
 from anabranch.divide.families import leaf_of
-from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade
+from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, program_fingerprint, remade
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -102,7 +102,7 @@ __all__ = [
     "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "function_fingerprint",
     "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds", "is_compiling",
     "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of", "log_density_function",
-    "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "propose", "rebuild", "remade",
-    "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
+    "more_draws", "move_between_paths", "neighbours", "prior_is_sampled", "program_fingerprint", "propose", "rebuild",
+    "remade", "returned", "site_transforms", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
     "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip
