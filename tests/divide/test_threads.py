@@ -244,18 +244,19 @@ def test_a_density_is_the_same_while_another_thread_records_a_program():
             released.wait(0.5)
         ab.sample("x", dist.Normal(0.0, 1.0))
 
-    def steps():
-        (path,) = ab.find_paths(steep).paths
+    def mixture():
+        means = jnp.stack([ab.sample(f"mean{k}", dist.Normal(0.0, 2.5)) for k in range(2)])
+        ab.observe("y", dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(means, 1.0)), np.ones(3))
+
+    def steps(path):
         return len(path._backend.densities[0].evaluator.steps)
 
-    def steep():
-        ab.observe("y", dist.Gamma(ab.sample("shape", dist.Gamma(2.0, 1.0)), 1.0), 1.5)
-
-    alone, found = steps(), ab.find_paths(steep).paths[0]
+    (path,) = ab.find_paths(mixture).paths
+    alone, beside = (rebuild(path.program, path.choices) for _ in range(2))
+    expected = steps(alone)
     other = threading.Thread(target=ab.find_paths, args=(slow,))
     other.start()
     started.wait(10)
-    beside = len(found._backend.densities[0].evaluator.steps)
+    assert steps(beside) == expected
     released.set()
     other.join()
-    assert beside == alone

@@ -5,6 +5,7 @@ Ray's object store has the program, its data and the settings once on each machi
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -45,8 +46,7 @@ class Ray:
         workers = whole()("workers", workers)
         self._is_own = not self._ray.is_initialized()
         if self._is_own:
-            self._ray.init(address, num_cpus=workers or None if address is None else None, log_to_driver=False,
-                           include_dashboard=None if address else False)  # fmt: skip
+            _start_or_join(self._ray, address, workers)
         self.workers = workers or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
         self._channels = Channels(self.workers, lambda: _Actor(self._ray))
         weakref.finalize(self, Channels.close, self._channels)
@@ -68,6 +68,15 @@ class Ray:
 
     def __repr__(self) -> str:
         return f"Ray(workers={self.workers})"
+
+
+def _start_or_join(ray: Any, address: str | None, workers: int) -> None:
+    """Join a cluster, or start a local one."""
+    local = {"num_cpus": workers or None, "include_dashboard": False} if address is None else {}
+    with warnings.catch_warnings():
+        # The processes of a local cluster are forked, and become another program at once.
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        ray.init(address, log_to_driver=False, **local)
 
 
 def _imported() -> Any:
