@@ -1,8 +1,10 @@
 """The same answer from every executor; and a worker that ends is replaced, a path that ends workers given up."""
 
 import os
+import re
 import resource
 import signal
+from pathlib import Path
 
 import numpy as np
 import numpyro.distributions as dist
@@ -94,6 +96,18 @@ def ray_cluster(request):
         request.getfixturevalue("session_compiles_quickly")(patch)
         with ab.Ray(workers=2) as executor:
             yield executor
+
+
+def test_three_steps_to_a_ray_cluster(ray_cluster, tmp_path, monkeypatch):
+    """The example of the docs, with the local cluster that is there already."""
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (block,) = re.findall(r"```python\n(import anabranch.*?)```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    ray_cluster.end_actors()  # which hold its cores
+    names = {}
+    exec(compile(block, "scale.md", "exec"), names)
+    alone = ab.infer(names["coins"], np.array([7.0, 9.0]), budget=20_000)
+    assert names["posterior"].log_evidence == alone.log_evidence
 
 
 def test_an_actor_that_is_killed_is_replaced(ray_cluster):

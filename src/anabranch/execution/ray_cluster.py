@@ -54,9 +54,13 @@ class Ray:
     def opened(self, limits: Limits) -> AbstractContextManager[Workers]:
         return RemoteWorkers(self._channels, limits, self._ray.put)
 
+    def end_actors(self) -> None:
+        """Let others have the cores; the next run starts actors again."""
+        self._channels.close()
+
     def close(self) -> None:
         """End the actors, and a local cluster that was started for them."""
-        self._channels.close()
+        self.end_actors()
         if self._is_own and self._ray.is_initialized():
             self._ray.shutdown()
 
