@@ -47,6 +47,15 @@ def selection(X: np.ndarray, y: np.ndarray) -> None:
     ab.observe("y", dist.Normal(mean, 1.0), y)
 
 
+def heavy_tailed(X: np.ndarray, y: np.ndarray) -> None:
+    """The same with outliers: paths that take evaluations."""
+    mean = jnp.zeros(len(y))
+    for j in range(X.shape[1]):
+        if ab.sample(f"z{j}", dist.Bernoulli(0.5)):
+            mean = mean + X[:, j] * ab.sample(f"b{j}", dist.Normal(0.0, 1.0))
+    ab.observe("y", dist.StudentT(4.0, mean, 1.0), y)
+
+
 def mixture(y: np.ndarray) -> None:
     """One to eight components: paths that take evaluations."""
     K = ab.sample("K", dist.DiscreteUniform(1, 8))
@@ -113,8 +122,8 @@ def _line(n: int) -> tuple[np.ndarray, np.ndarray]:
     return x, 0.5 + 0.3 * x + rng.standard_normal(n)
 
 
-def simulated() -> list[dict[str, float]]:
-    """The time of a run of many paths on 1 to 100 machines, from the times of its visits and between its rounds."""
+def simulated() -> list[dict[str, Any]]:
+    """The time of runs on 1 to 100 machines, from the times of its visits and between its rounds."""
     rounds: list[list[float]] = []
     call, conquer = Visitor.__call__, Visiting.conquer
 
@@ -130,16 +139,18 @@ def simulated() -> list[dict[str, float]]:
 
     Visitor.__call__, Visiting.conquer = timed, begun  # type: ignore[method-assign]
     out = []
-    for allocations in (16, 256):
+    programs: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        (mixture, (_clusters(),)), (selection, _regression(50, 8)), (heavy_tailed, _regression(50, 6))
+    ]  # fmt: skip
+    for program, data in programs:
         rounds.clear()
         began = time.process_time()
-        engine = ab.DCC(allocations=allocations)
-        ab.infer(mixture, _clusters(), budget=200_000, tolerance=None, workers=1, engine=engine)
+        ab.infer(program, *data, budget=200_000, tolerance=None, workers=1)
         alone = time.process_time() - began - sum(map(sum, rounds))
-        for machines in (1, 2, 10, 100):
-            total = alone + sum(makespan(visits, machines) for visits in rounds)
-            out.append({"allocations": allocations, "machines": machines, "seconds": total, "in one process": alone,
-                        "longest visits": sum(max(visits, default=0.0) for visits in rounds)})  # fmt: skip
+        longest = sum(max(visits, default=0.0) for visits in rounds)
+        times = {n: round(alone + sum(makespan(visits, n) for visits in rounds), 1) for n in (1, 2, 10, 100)}
+        out.append({"program": program.__name__, "by machines": times, "in one process": round(alone, 1),
+                    "longest visits": round(longest, 1), "visits": sum(map(len, rounds))})  # fmt: skip
     return out
 
 
