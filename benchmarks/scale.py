@@ -4,9 +4,9 @@
     python benchmarks/scale.py --only sites,observations --seconds 20
 
 Each measurement runs in a process of its own, whose peak memory is that of the run. The growth exponent b of time ~ n^b
-is fitted to the processor time of the larger half of the sizes. The simulation takes the times of the visits of a real
-run, one by one, and the time between rounds, which is spent in one process: a scheduler gives each visit of a round to
-the machine that is free first.
+is fitted to the processor time of the larger half of the sizes that no time limit ended. The simulation takes the times
+of the visits of a real run, one by one, and the time between rounds, which is spent in one process: a scheduler gives
+each visit of a round to the machine that is free first.
 """
 
 from __future__ import annotations
@@ -191,10 +191,10 @@ def main() -> None:
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
             found[n] = json.loads(done.stdout.splitlines()[-1])
             print(what, n, found[n], flush=True)
-        if len(found) > 3:
-            print(
-                what, "growth exponent", round(exponent(list(found), [each["seconds"] for each in found.values()]), 2)
-            )
+        ended = {n for n, each in found.items() if "seconds are over" in each.get("stopped", "")}
+        whole = {n: each["processor"] for n, each in found.items() if n not in ended and "processor" in each}
+        if len(whole) > 2:
+            print(what, "growth exponent", round(exponent(list(whole), list(whole.values())), 2))
 
 
 if __name__ == "__main__":
