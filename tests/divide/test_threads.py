@@ -18,7 +18,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.divide import Path
+from anabranch.divide import Density, Path
 from anabranch.divide.dispatch import Jitted, one_call
 from anabranch.divide.internals import inside
 from anabranch.divide.path import rebuild
@@ -249,7 +249,7 @@ def test_a_density_is_the_same_while_another_thread_records_a_program():
         ab.observe("y", dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(means, 1.0)), np.ones(3))
 
     def steps(path):
-        return len(path._backend.densities[0].evaluator.steps)
+        return len(path.recording.once(Density).evaluator.steps)
 
     (path,) = ab.find_paths(mixture).paths
     alone, beside = (rebuild(path.program, path.choices) for _ in range(2))
