@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-versions lint format bench accuracy reproduce clean
+.PHONY: help demo test test-slow test-versions test-ray lint format bench accuracy reproduce clean
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -53,6 +53,9 @@ test-slow: $(INSTALLED) ## run the tests that `make test` leaves out, which take
 
 test-versions: $(INSTALLED) ## run the tests with the oldest and the newest versions of Python, jax and NumPyro supported
 	@$(OPTIMISED) $(BIN)/nox -- $(PYTEST_ARGS)
+
+test-ray: $(INSTALLED) ## run the tests that need Ray, in an environment of their own
+	@$(BIN)/nox -s ray -- $(PYTEST_ARGS)
 
 lint: $(INSTALLED) ## check style and types
 	@echo "==> ruff check"

@@ -18,6 +18,7 @@ TOOLS = [
 REQUIREMENTS = [*PROJECT["dependencies"], *TOOLS]
 
 nox.options.reuse_venv = "yes"
+nox.options.sessions = ["oldest", "newest"]
 
 
 def _test(session: nox.Session, *install: str) -> None:
@@ -36,3 +37,10 @@ def oldest(session: nox.Session) -> None:
 def newest(session: nox.Session) -> None:
     """The newest Python, and of each package the newest version."""
     _test(session, "--upgrade", *REQUIREMENTS)
+
+
+@nox.session
+def ray(session: nox.Session) -> None:
+    """The executor that needs Ray, which `make test` leaves out."""
+    session.install("-e", ".[ray]", *TOOLS)
+    session.run("python", "-m", "pytest", "-k", "ray or actor", "tests/execution", *session.posargs)

@@ -4,10 +4,12 @@ import anabranch.versions  # noqa: F401 - refuses a version of jax or NumPyro be
 
 # isort: split
 from anabranch import engines
+from anabranch.checkpoint import RunProgress, read_progress
 from anabranch.combine import Comparison, Draw, Draws, Odds, Posterior, PosteriorWithEvidence, compare, load, prior
 from anabranch.conquer import describe
 from anabranch.dcc import DCC
 from anabranch.divide import Division, Evaluation, Executions, NamedValues, Path, PriorDraws, SiteInfo, find_paths
+from anabranch.execution import Processes, Ray, Threads
 from anabranch.inference import infer
 from anabranch.language import deterministic, factor, observe, sample
 
@@ -15,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DCC", "Comparison", "Division", "Draw", "Draws", "Evaluation", "Executions", "NamedValues", "Odds", "Path",
-    "Posterior", "PosteriorWithEvidence", "PriorDraws", "SiteInfo", "compare", "describe", "deterministic", "engines",
-    "factor", "find_paths", "infer", "load", "observe", "prior", "sample",
+    "Posterior", "PosteriorWithEvidence", "PriorDraws", "Processes", "Ray", "RunProgress", "SiteInfo", "Threads",
+    "compare", "describe", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe", "prior",
+    "read_progress", "sample",
 ]  # fmt: skip

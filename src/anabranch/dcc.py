@@ -10,21 +10,24 @@ The loop itself is `search.loop`. The paper's own algorithm, `DCC.paper()`, is i
 """
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
+from anabranch.checkpoint import Checkpoint
 from anabranch.combine import PosteriorWithEvidence
 from anabranch.conquer import Auto, Elimination, PerPath, Strategy
 from anabranch.conquer.per_path import Choice
 from anabranch.divide import Division
+from anabranch.execution import Executor, executor_of
 from anabranch.limits import Limits
 from anabranch.paper import PaperDCC
 from anabranch.progress import Progress
 from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, Walking, infer_paths
 from anabranch.settings import check, flag, functions, instance, several, whole
-from anabranch.workers import Workers
 
 __all__ = ["DCC"]
 
@@ -108,20 +111,29 @@ class DCC:
         return cast(Strategy, self.strategy)
 
     def run(
-        self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress
+        self,
+        division: Division,
+        limits: Limits,
+        seed: int,
+        workers: int | Executor,
+        progress: Progress,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> PosteriorWithEvidence:
         """Find paths, solve them, and combine the answers, until a limit is reached."""
         state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
-        return self._searched(state, workers, progress)
+        if checkpoint is not None:
+            state.checkpoint = Checkpoint(checkpoint, self, division, limits, seed)
+        return self._searched(state, executor_of(workers), progress)
 
-    def _searched(self, state: SearchState, workers: int, progress: Progress) -> PosteriorWithEvidence:
+    def _searched(self, state: SearchState, executor: Executor, progress: Progress) -> PosteriorWithEvidence:
         """Search until a limit is reached; the posterior keeps the state, to go on from there."""
-        with Workers(workers, state.limits) as pool:
-            posterior = infer_paths(state, pool, progress)
+        saved = nullcontext() if state.checkpoint is None else state.checkpoint.opened()
+        with saved, executor.opened(state.limits) as workers:
+            posterior = infer_paths(state, workers, progress)
 
-        def resume(limits: Limits, workers: int, progress: Progress) -> PosteriorWithEvidence:
+        def resume(limits: Limits, workers: int | None, progress: Progress) -> PosteriorWithEvidence:
             state.go_on(limits)
-            return self._searched(state, workers, progress)
+            return self._searched(state, executor if workers is None else executor_of(workers), progress)
 
         posterior.resume = resume
         return posterior

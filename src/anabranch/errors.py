@@ -161,6 +161,10 @@ class NeedsProgram(AnabranchError):
     """Raised by a posterior loaded without its program, for an answer that runs it; load it with the program."""
 
 
+class WorkerEnded(AnabranchError):
+    """Why a path was given up at which worker processes ended; give them more memory, or look for a crash."""
+
+
 class CannotContinue(AnabranchError):
     """Raised by `Posterior.more` when the run cannot go on: it has gone on before, was loaded, or its engine cannot; go
     on from the posterior that `more` returned, or run `infer` again."""

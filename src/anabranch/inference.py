@@ -2,14 +2,16 @@
 
 import difflib
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, overload
 
-from anabranch import settings
+from anabranch import errors, settings
 from anabranch.combine import Posterior, PosteriorWithEvidence
 from anabranch.cores import available_cores, one_blas_thread
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
+from anabranch.execution import Executor, Threads
 from anabranch.limits import TOLERANCE, Limits, interruptible
 from anabranch.progress import Progress, make_progress
 
@@ -38,6 +40,8 @@ def infer(
     tolerance: float | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     split: Mapping[str, bool] | Iterable[str] = (),
     max_sites: int = 10_000,
     **kwargs: Any,
@@ -53,6 +57,8 @@ def infer(
     tolerance: float | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     split: Mapping[str, bool] | Iterable[str] = (),
     max_sites: int = 10_000,
     **kwargs: Any,
@@ -67,6 +73,8 @@ def infer(
     tolerance: float | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     split: Mapping[str, bool] | Iterable[str] = (),
     max_sites: int = 10_000,
     **kwargs: Any,
@@ -85,6 +93,9 @@ def infer(
             log every half a minute.
         workers: threads of `DCC`; by default as many as the process may use cores. Other engines have one, and so has
             BLAS meanwhile.
+        executor: where `DCC` makes its visits, instead: `ab.Threads(2)`, `ab.Processes(2)`, `ab.Ray(...)`.
+        checkpoint: a folder to which `DCC` saves the run after its rounds. The same call again goes on to the same
+            answer, also after a power cut; `seconds`, `workers` and `executor` may be others.
         split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
         max_sites: paths with more sites are not followed.
         kwargs: keyword arguments of the program.
@@ -104,10 +115,25 @@ def infer(
     engine = DCC() if engine is None else engine
     settings.functions("run", example="ab.DCC()")("engine", engine)
     workers = settings.whole(1).or_none()("workers", workers) or available_cores()
+    executor = _checked_executor(executor, workers)
+    if checkpoint is not None and not isinstance(engine, DCC):
+        raise errors.BadSetting(
+            f"{type(engine).__name__} saves no checkpoints: only DCC(), the default, does",
+            remedy="Leave checkpoint out, or the engine",
+        )
     seed, progress = settings.seed()("seed", seed), settings.flag().or_none()("progress", progress)
     with one_blas_thread(), interruptible(limits), make_progress(progress, limits) as display:
         division = divide(program, args, kwargs, split, max_sites)
-        return engine.run(division, limits, seed, workers, display)
+        if isinstance(engine, DCC):
+            return engine.run(division, limits, seed, executor, display, checkpoint)
+        return engine.run(division, limits, seed, executor.workers, display)
+
+
+def _checked_executor(executor: Executor | None, workers: int) -> Executor:
+    if executor is None:
+        return Threads(workers)
+    settings.functions("opened", example="ab.Processes(2)")("executor", executor)
+    return executor
 
 
 def _check_arguments(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

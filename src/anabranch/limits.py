@@ -25,14 +25,16 @@ import numpy as np
 from anabranch.settings import check, finite, instance, positive, seconds, whole
 
 __all__ = [
-    "INTERRUPTED", "LONGEST_PIECE", "TOLERANCE", "LimitReached", "Limits", "Pace", "checkpoint", "current", "enforced",
-    "holding", "interruptible", "time_limit",
+    "INTERRUPTED", "LONGEST_PIECE", "OUT_OF_MEMORY", "TOLERANCE", "LimitReached", "Limits", "Pace", "checkpoint",
+    "current", "enforced", "holding", "interruptible", "time_limit",
 ]  # fmt: skip
 
 TOLERANCE = 0.005
 """The error of log Z and of the path weights at which a run stops by default."""
 INTERRUPTED = "The run was interrupted; the estimates so far are kept."
 """Why an interrupted run stopped."""
+OUT_OF_MEMORY = "Memory ran short; the estimates so far are kept."
+"""Why a run stopped that had no memory left."""
 LONGEST_PIECE = 0.25
 """Seconds that a piece of work should take at most; more overrun the time limit by more."""
 _TIME_SHARE = 0.05
@@ -45,12 +47,19 @@ class LimitReached(BaseException):
     """A limit of the run was reached. Not an `Exception`: neither the program nor a handler of errors must catch it."""
 
 
+@dataclass
+class Earlier:
+    """Seconds that a run took in another process, before it went on in this one."""
+
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class Limits:
     """A budget of evaluations, a time in seconds, and a tolerance for the errors; the first that is reached counts.
 
     An evaluation is one point at which the density of a path was computed, with or without its gradient. `cancelled`
-    is set when the user interrupts the run.
+    is set when the user interrupts the run. `earlier` counts as if it had passed since the start.
     """
 
     budget: int = 1_000_000
@@ -58,6 +67,7 @@ class Limits:
     tolerance: float | None = TOLERANCE
     started: float = field(default_factory=time.monotonic, compare=False)
     cancelled: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+    earlier: Earlier = field(default_factory=Earlier, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         event = instance(threading.Event, "a threading.Event")
@@ -67,7 +77,7 @@ class Limits:
     @property
     def elapsed(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self.started + self.earlier.seconds
 
     @property
     def left(self) -> float:

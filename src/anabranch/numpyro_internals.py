@@ -9,6 +9,7 @@
 """
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
@@ -23,12 +24,19 @@ from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import Messenger
 
 __all__ = [
-    "BATCH_SHAPE", "VALIDATE_ARGS", "caller_of_prng_key", "control_flow", "empty_plate", "has_bijection", "is_handled",
-    "locals_of_obs_mask", "log_prob_of", "mask_of",
+    "BATCH_SHAPE", "ONE_AT_A_TIME", "VALIDATE_ARGS", "caller_of_prng_key", "control_flow", "empty_plate",
+    "has_bijection", "is_handled", "locals_of_obs_mask", "log_prob_of", "mask_of",
 ]  # fmt: skip
 
 BATCH_SHAPE, VALIDATE_ARGS = "_batch_shape", "_validate_args"
 """The attributes of a distribution that hold its batch shape, and whether its values are checked."""
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held by a thread that records a program, and by one that records a density.
+
+NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites. And
+it checks values or not, by a setting of the whole process: not while a program is recorded, and in densities unless the
+user has turned it off."""
 
 _ZERO_IS_FINITE = tuple(map(int, numpyro.__version__.split(".")[:2])) < (0, 22)
 """Before 0.22, a category of probability zero has the lowest float for its logarithm; since then, minus infinity."""

@@ -4,6 +4,8 @@ The threads are daemons: one that hangs, in the program or in a compilation, kee
 ending. An interrupt reaches the main thread, which only waits, and then gives the others a moment to finish.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import queue
@@ -13,10 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from anabranch.divide import is_compiling
 from anabranch.limits import LimitReached, Limits, enforced
+
+if TYPE_CHECKING:
+    from anabranch.search.visit import Outcome, Task, Visitor
 
 __all__ = ["Workers"]
 
@@ -26,8 +31,8 @@ _GRACE, _GRACE_INTERRUPTED = 0.5, 2.5
 """Seconds for which work goes on after the time of the run, and after an interrupt; more keep more of it."""
 _left_behind: list[threading.Thread] = []
 
-Task = TypeVar("Task")
-Outcome = TypeVar("Outcome")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass
@@ -78,7 +83,7 @@ class Workers:
             while (job := self._jobs.get()) is not None:
                 job.run()
 
-    def map(self, function: Callable[[Task], Outcome], tasks: Sequence[Task]) -> list[Outcome | None]:
+    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R | None]:
         """The outcome for each task; None where a limit or an interrupt came before.
 
         An interrupt sets `limits.cancelled`, and is not raised: the outcomes so far are returned.
@@ -96,6 +101,10 @@ class Workers:
             if job.done.is_set() and job.error is not None:
                 raise job.error
         return [job.outcome if job.done.is_set() else None for job in jobs]
+
+    def visit(self, visitor: Visitor, tasks: Sequence[Task]) -> list[Outcome | None]:
+        """The outcome of each visit; here by the threads of this process."""
+        return self.map(visitor, tasks)
 
     def _is_worth_waiting(self, jobs: Sequence[_Job]) -> bool:
         """Whether the time is not over, or a thread compiles, which ends by itself."""

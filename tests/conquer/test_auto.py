@@ -109,7 +109,7 @@ def test_few_evaluations_give_a_laplace_estimate_and_more_of_them_the_modes_and_
         methods.append(state.method)
         estimates.append(Auto().estimate(target, state))
         if len(methods) == 1:
-            assert not target._ways.is_differentiated
+            assert not target.ways.is_differentiated
     assert methods == ["laplace", "modes", "modes"]
     for estimate in estimates:
         assert estimate.method == "ModeMixture"

@@ -324,7 +324,9 @@ def planted(target: Eliminated, values: dict[int, range]) -> Eliminated:
     """The target with another window."""
     (tables,) = target.tables
     other = type(tables)(tables.factors, values, tables.order)
-    return Eliminated(target.target, Block([other], values), cut=dict.fromkeys(values, (True, True)))
+    return Eliminated(
+        target.target, Block([other], values, target.block.max_factor), cut=dict.fromkeys(values, (True, True))
+    )
 
 
 @pytest.mark.parametrize("window", [range(35), range(30, 45), range(60, 70)])

@@ -18,7 +18,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import programs
-from anabranch.divide import Path
+from anabranch.divide import Density, Path
 from anabranch.divide.dispatch import Jitted, one_call
 from anabranch.divide.internals import inside
 from anabranch.divide.path import rebuild
@@ -232,3 +232,31 @@ def test_a_few_cold_paths_from_four_threads():
 @pytest.mark.slow
 def test_paths_of_every_kind_from_four_threads():
     compare(corpus_paths)
+
+
+def test_a_density_is_the_same_while_another_thread_records_a_program():
+    """NumPyro checks values by a setting of the whole process, which is off while a program is recorded."""
+    started, released = threading.Event(), threading.Event()
+
+    def slow():
+        if not started.is_set():
+            started.set()
+            released.wait(0.5)
+        ab.sample("x", dist.Normal(0.0, 1.0))
+
+    def mixture():
+        means = jnp.stack([ab.sample(f"mean{k}", dist.Normal(0.0, 2.5)) for k in range(2)])
+        ab.observe("y", dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(means, 1.0)), np.ones(3))
+
+    def steps(path):
+        return len(path.recording.once(Density).evaluator.steps)
+
+    (path,) = ab.find_paths(mixture).paths
+    alone, beside = (rebuild(path.program, path.choices) for _ in range(2))
+    expected = steps(alone)
+    other = threading.Thread(target=ab.find_paths, args=(slow,))
+    other.start()
+    started.wait(10)
+    assert steps(beside) == expected
+    released.set()
+    other.join()

@@ -22,6 +22,8 @@ from anabranch.divide import (
     unwrapped,
     with_batch_axis,
 )
+from anabranch.limits import holding
+from anabranch.numpyro_internals import ONE_AT_A_TIME
 
 __all__ = ["Parts", "data_of", "log_likelihoods", "pointwise", "replicates"]
 
@@ -91,7 +93,7 @@ def _over_points(
 
 def _traced(of: Callable[[Recording, Observation], Any], recording: Recording) -> OrderedDict[str, Any]:
     """Something of each observation, by name, where there is any; jax would sort a plain dictionary."""
-    with recording.trace.current(), numpyro.validation_enabled(False):
+    with holding(ONE_AT_A_TIME), recording.trace.current(), numpyro.validation_enabled(False):
         wanted = [(observation.name, of(recording, observation)) for observation in recording.observations]
     return OrderedDict((name, quantity) for name, quantity in wanted if quantity is not None)
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Posterior"]
 
-Resume = Callable[[Limits, int, Progress], "Posterior"]
-"""Continues a run, within limits, with a number of threads and a display of its progress."""
+Resume = Callable[[Limits, int | None, Progress], "Posterior"]
+"""Continues a run, within limits, with a number of threads (None: where it ran) and a display of its progress."""
 _OF_DRAW = function("of a draw")
 _QUANTITY = function("of a draw, or the name of a site or deterministic", or_name=True)
 
@@ -89,10 +89,12 @@ class Posterior(Exported):
 
         Args:
             budget: evaluations beyond those of the run so far.
-            seconds, tolerance, progress, workers: as in `infer`, for what follows.
+            seconds, tolerance, progress: as in `infer`, for what follows.
+            workers: threads; by default the run goes on where it ran.
 
         A run goes on once from a posterior, also after an interrupt, and then from the one that this returns. Only runs
-        of `DCC` can, in the process in which they ran.
+        of `DCC` can, in the process in which they ran; in another one, `infer` with the checkpoint of the run gives the
+        posterior to go on from.
 
         Example:
             >>> import anabranch as ab
@@ -104,13 +106,13 @@ class Posterior(Exported):
         """
         budget = whole(1)("budget", budget)
         limits = Limits(self.run.evaluations + budget, seconds, tolerance)
-        workers = whole(1).or_none()("workers", workers) or os.cpu_count() or 1
+        workers = whole(1).or_none()("workers", workers)
         progress = flag().or_none()("progress", progress)
         if self.resume is None:
             raise errors.CannotContinue(
                 "this run cannot go on: it has gone on already, it was loaded, or its engine cannot",
                 remedy="Use the posterior that more returned, or run infer again with a larger budget and the default "
-                "engine",
+                "engine; with checkpoint=..., a run can go on in another process",
             )
         resume, self.resume = self.resume, None
         with interruptible(limits), make_progress(progress, limits) as display:

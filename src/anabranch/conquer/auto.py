@@ -147,7 +147,7 @@ class Auto:
             return replace(self.tempering.estimate(target, state.state), is_confirmed=is_whole)
         if state.method in (ENUMERATE, FORWARD, GAUSSIAN, QUADRATURE):
             exact = self._strategy(state.method).estimate(target, state.state)
-            is_scanned = state.method != QUADRATURE or self.quadrature.is_scanned(state.state)
+            is_scanned = state.method != QUADRATURE or self.quadrature.is_scanned(target, state.state)
             return exact if is_scanned else self._unconfirmed(exact, None)
         by_tempering = None if state.population is None else self.tempering.estimate(target, state.population)
         if state.state is None:

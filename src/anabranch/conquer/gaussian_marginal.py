@@ -12,21 +12,22 @@ differences of a quadratic function are exact, but for rounding.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
-from anabranch.conquer.target import Target, TargetSettings, Way, Ways
+from anabranch.conquer.target import Target
 from anabranch.divide import quadratic_columns
 from anabranch.limits import LimitReached, checkpoint
 
-__all__ = ["GaussianMarginal", "gaussian_marginal"]
+__all__ = ["Frame", "GaussianMarginal", "gaussian_marginal"]
 
 _ROWS = 8_192
 """Points of the path that are evaluated at once."""
-_ROWS_PER_POINT = 8
-"""So many rows of one large batch take as long on the host as a point by itself."""
+_BLOCKS_ON_HOST = 2
+"""Blocks of that size up to which nothing is compiled: by the number alone, so that a visit does not depend on others."""
 _REFINEMENTS, _ROUGH, _LOST = 3, 1e-8, 1e-2
 """How often differences are taken again, the error for rounding from which on they are, and the one from which on
 nothing is known of a density, which is taken for zero: there a scale is so small that differences drown."""
@@ -70,12 +71,22 @@ def gaussian_marginal(target: Target, max_dim: int, max_gaussian: int, rng: Gene
     if not 0 < len(columns) <= max_gaussian or not 0 < others <= max_dim:
         return None
     probes = np.concatenate([target.known, target.prior(_PROBES, rng).points])[-_PROBES:]
-    marginal = GaussianMarginal(target, columns)
-    return marginal if len(probes) and marginal.recentre(probes) else None
+    marginal = GaussianMarginal(target, Frame(columns, np.zeros(len(columns)), np.eye(len(columns))))
+    frame = marginal.recentred(probes) if len(probes) else None
+    return None if frame is None else GaussianMarginal(target, frame)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Which columns of a path are integrated out, and the centre and the scale of the steps in them."""
+
+    integrated: np.ndarray
+    centre: np.ndarray
+    scale: np.ndarray
 
 
 class GaussianMarginal:
-    """The density of a path with Gaussian coordinates integrated out; made by `gaussian_marginal`.
+    """The density of a path with Gaussian coordinates integrated out; made by `gaussian_marginal`, or from a frame.
 
     Attributes:
         target: the density of the path.
@@ -83,12 +94,11 @@ class GaussianMarginal:
         columns: the others.
     """
 
-    def __init__(self, target: Target, integrated: np.ndarray) -> None:
-        self.target, self.integrated = target, integrated
-        self.columns = np.setdiff1d(np.arange(target.path.dim), integrated)
-        self._ways = Ways(getattr(target, "settings", TargetSettings()))
-        size = len(integrated)
-        self._centre, self._scale = np.zeros(size), np.eye(size)
+    def __init__(self, target: Target, frame: Frame) -> None:
+        self.target, self.frame, self.integrated = target, frame, frame.integrated
+        self.columns = np.setdiff1d(np.arange(target.path.dim), self.integrated)
+        self._centre, self._scale = frame.centre, frame.scale
+        size = len(self.integrated)
         first, second = np.triu_indices(size, 1)
         units = np.eye(size)
         self._steps = np.concatenate([np.zeros((1, size)), units, -units, units[first] + units[second]])
@@ -103,16 +113,15 @@ class GaussianMarginal:
         """Evaluations of the density of the path for one of this one."""
         return len(self._steps)
 
-    def recentre(self, rows: np.ndarray) -> bool:
-        """Let the centre and the scale be those of the posterior of b at the best of these points of the path; False if
-        b is not Gaussian at one of them."""
+    def recentred(self, rows: np.ndarray) -> Frame | None:
+        """The frame of the posterior of b at the best of these points of the path; None if b is not Gaussian at one."""
         prior, total = self._fitted(rows[:, self.columns])
         fits = np.isfinite(total.log_integral) & np.isfinite(prior.log_integral)
         if not fits.any() or (np.isnan(total.log_integral) | np.isnan(prior.log_integral)).any():
-            return False
+            return None
         best = int(np.argmax(np.where(fits, total.log_integral, -np.inf)))
-        self._centre, self._scale = self._centre + self._scale @ total.mean[best], self._scale @ total.root[best]
-        return True
+        centre = self._centre + self._scale @ total.mean[best]
+        return Frame(self.integrated, centre, self._scale @ total.root[best])
 
     def prior(self, n: int, rng: Generator) -> np.ndarray:
         """Draws from the prior of the coordinates that are left."""
@@ -158,14 +167,15 @@ class GaussianMarginal:
     def _fitted(self, points: np.ndarray) -> tuple[Gaussians, Gaussians]:
         """The prior and the density as Gaussians of b at each point, in steps of the scale from the centre."""
         at_once = max(_ROWS // self.terms, 1)
-        blocks = [self._fitted_block(points[i : i + at_once]) for i in range(0, max(len(points), 1), at_once)]
+        starts = range(0, max(len(points), 1), at_once)
+        blocks = [self._fitted_block(points[i : i + at_once], len(starts) > _BLOCKS_ON_HOST) for i in starts]
         prior, total = zip(*blocks, strict=True)
         return _joined(prior), _joined(total)
 
-    def _fitted_block(self, points: np.ndarray) -> tuple[Gaussians, Gaussians]:
+    def _fitted_block(self, points: np.ndarray, compile: bool) -> tuple[Gaussians, Gaussians]:
         """The same. Where rounding matters, as for a mean far from the centre or strong correlations, differences are
         taken again around the mean found, in steps of the root of the covariance found."""
-        prior, total = self._differenced(points, self._centre + np.zeros((len(points), 1)), self._scale[None])
+        prior, total = self._differenced(points, self._centre + np.zeros((len(points), 1)), self._scale[None], compile)
         to_steps = np.linalg.inv(self._scale).T
         for _ in range(_REFINEMENTS):
             rough = np.flatnonzero(total.error >= _ROUGH)
@@ -174,7 +184,7 @@ class GaussianMarginal:
             mean, root = total.mean[rough], total.root[rough]
             centre = self._centre + mean @ self._scale.T
             for whole, part in zip(
-                (prior, total), self._differenced(points[rough], centre, self._scale @ root), strict=True
+                (prior, total), self._differenced(points[rough], centre, self._scale @ root, compile), strict=True
             ):
                 # In steps so small, what is not positive is so for rounding, of b itself.
                 whole.log_integral[rough], whole.error[rough] = part.log_integral, np.nan_to_num(part.error, nan=np.inf)
@@ -185,12 +195,13 @@ class GaussianMarginal:
             gaussians.log_integral[np.isnan(gaussians.error)] = np.nan
         return prior, total
 
-    def _differenced(self, points: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> tuple[Gaussians, Gaussians]:
+    def _differenced(
+        self, points: np.ndarray, centre: np.ndarray, scale: np.ndarray, compile: bool
+    ) -> tuple[Gaussians, Gaussians]:
         """The same, in steps of these scales from these centres; of a scale there may be one for all points."""
         steps = centre[:, None] + self._steps @ np.swapaxes(scale, -1, -2)
         rows = self._rows(np.repeat(points, self.terms, axis=0), steps.reshape(-1, len(self.integrated)))
-        way = self._ways.next(len(rows), len(rows) // _ROWS_PER_POINT)
-        evaluation = self.target.path.evaluate(rows, compile=way is not Way.HOST)
+        evaluation = self.target.path.evaluate(rows, compile=compile)
         parts = evaluation.log_prior, evaluation.log_density
         return _gaussians(parts[0].reshape(-1, self.terms), scale), _gaussians(parts[1].reshape(-1, self.terms), scale)
 

@@ -32,7 +32,7 @@ from scipy.special import logsumexp
 from anabranch import errors
 from anabranch.conquer.cells import LOWEST, Cells, Rule, drawn
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.gaussian_marginal import GaussianMarginal, gaussian_marginal
+from anabranch.conquer.gaussian_marginal import Frame, GaussianMarginal, gaussian_marginal
 from anabranch.conquer.target import Target
 from anabranch.conquer.weights import log_mean, relative_sd
 from anabranch.limits import LimitReached
@@ -59,17 +59,17 @@ _MIN_ERROR = 1e-8
 
 @dataclass(frozen=True)
 class QuadratureState:
-    """The marginal density, the cells, the log evidence with its error, and the draws so far.
+    """The frame, the cells, the log evidence with its error, and the draws so far.
 
     Attributes:
-        marginal: the density without the Gaussian coordinates; None if there is none.
+        frame: of the density without the Gaussian coordinates.
         cells: None before they are there, and where they could not be had.
         points: the draws, in the coordinates of the path.
         log_weights: of the draws, log γ − log q.
         scanned: prior draws at which the density was as the cells show it.
     """
 
-    marginal: GaussianMarginal | None = None
+    frame: Frame
     cells: Cells | None = None
     log_evidence: float = -np.inf
     error: float = np.inf
@@ -141,11 +141,10 @@ class Quadrature:
                 f"than {self.max_gaussian} of them, or more than two others",
                 remedy="Use Auto, which takes Quadrature for the paths that it suits",
             )
-        return QuadratureState(marginal, points=np.zeros((0, target.dim)))
+        return QuadratureState(marginal.frame, points=np.zeros((0, target.dim)))
 
     def advance(self, target: Target, state: QuadratureState, rng: Generator, evaluations: int) -> QuadratureState:
-        marginal = state.marginal
-        assert marginal is not None
+        marginal = GaussianMarginal(target, state.frame)
         solver = _Solver(self, marginal)
         if state.cells is None:
             allowed = min(self.max_evaluations * 10 ** (marginal.dim - 1), target.left / 2)  # the rest if it fails
@@ -161,9 +160,9 @@ class Quadrature:
         log_weights = np.concatenate([state.log_weights, draws.log_density - draws.log_q])
         return replace(state, points=points, log_weights=log_weights)
 
-    def is_scanned(self, state: QuadratureState) -> bool:
+    def is_scanned(self, target: Target, state: QuadratureState) -> bool:
         """Whether enough prior draws have looked for narrow modes."""
-        return state.marginal is not None and state.scanned >= self.scan(state.marginal)
+        return state.scanned >= self.scan(GaussianMarginal(target, state.frame))
 
     def scan(self, marginal: GaussianMarginal) -> int:
         """Prior draws that look for narrow modes, in all."""

@@ -214,6 +214,15 @@ class Ways:
         self.settings, self.is_differentiated = settings, False
         self._on_host, self._with_gradient = 0, 0
 
+    @property
+    def counts(self) -> tuple[bool, int, int]:
+        """All that the next way depends on."""
+        return self.is_differentiated, self._on_host, self._with_gradient
+
+    @counts.setter
+    def counts(self, counts: tuple[bool, int, int]) -> None:
+        self.is_differentiated, self._on_host, self._with_gradient = counts
+
     def next(self, points: int, cost: int | None = None) -> Way:
         """The way for so many points, which take as long on the host as `cost` points of a path as a rule do."""
         on_host = self._on_host + max(points if cost is None else cost, self.settings.call_cost)
@@ -227,14 +236,17 @@ class Ways:
 
 
 class PathTarget(Target):
-    """The density of a path itself."""
+    """The density of a path itself.
+
+    `ways` decides how points are evaluated, and `split` has prior draws where they take splitting.
+    """
 
     def __init__(self, path: Path, found_by: Sequence[Executions] = (), settings: TargetSettings | None = None) -> None:
         super().__init__(path, np.arange(path.dim), Account())
         self.found_by, self.settings = list(found_by), settings or TargetSettings()
         self._has_gradient = path.has_gradient
-        self._ways = Ways(self.settings)
-        self._split: PriorDraws | None = None
+        self.ways = Ways(self.settings)
+        self.split: PriorDraws | None = None
 
     @cached_property
     def samplers(self) -> dict[Any, Callable[..., Any]]:
@@ -243,6 +255,10 @@ class PathTarget(Target):
     @property
     def has_gradient(self) -> bool:
         return self._has_gradient
+
+    @has_gradient.setter
+    def has_gradient(self, value: bool) -> None:
+        self._has_gradient = value
 
     @cached_property
     def known(self) -> np.ndarray:
@@ -255,7 +271,7 @@ class PathTarget(Target):
             return self._noted(self._evaluate(points))
 
     def _evaluate(self, points: np.ndarray) -> Evaluation:
-        way = self._ways.next(len(points))
+        way = self.ways.next(len(points))
         if way is Way.HOST:
             return self.path.evaluate(points, compile=False)
         if way is Way.GRADIENT:
@@ -269,7 +285,7 @@ class PathTarget(Target):
             except errors.NoGradient:
                 self._has_gradient = False
                 raise
-            self._ways.is_differentiated = True
+            self.ways.is_differentiated = True
             return self._noted(evaluation), gradient
 
     def log_density_function(self) -> Callable[[Any], Any]:
@@ -286,10 +302,10 @@ class PathTarget(Target):
 
     def _drawn(self, n: int, seed: int) -> PriorDraws:
         """Prior draws; where they take splitting, it is done once."""
-        if self._split is not None:
-            return more_draws(self.path, self._split, n, seed)
+        if self.split is not None:
+            return more_draws(self.path, self.split, n, seed)
         drawn = self.path.prior(n, seed=seed)
-        self._split = drawn if drawn.pool is not None else None
+        self.split = drawn if drawn.pool is not None else None
         return drawn
 
     def executions(self, points: np.ndarray, rng: Generator) -> np.ndarray:

@@ -46,6 +46,8 @@ Discovery
 Saving
     `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
     from its function in the form that it had; `source_of` is the text of a function.
+    `function_fingerprint`, `program_fingerprint` and `data_fingerprint` tell whether two programs are the same, and
+    `remade` makes a program from its function in the form that it had.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -63,7 +65,7 @@ from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.executions import AT_ONCE, Executions
 from anabranch.divide.factors import Factors
 from anabranch.divide.families import CONDITION, Asked, Leaf, leaf_of
-from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, remade, source_of
+from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, program_fingerprint, remade, source_of
 from anabranch.divide.graph import Node, Step, alias, with_batch_axis
 from anabranch.divide.internals import PathTracer, as_input, inside
 from anabranch.divide.numpy_backend import evaluate_jaxpr
@@ -105,7 +107,7 @@ __all__ = [
     "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds",
     "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of",
     "log_density_function", "more_draws", "move_between_paths", "move_to_any_path", "name_work", "neighbours",
-    "prior_is_sampled", "propose", "quadratic_columns", "rebuild", "remade", "returned", "site_transforms",
-    "source_of", "stable_hash", "supports_are_constant", "unwrapped", "user_location", "values_of",
-    "why_not_drawn", "with_batch_axis",
+    "prior_is_sampled", "program_fingerprint", "propose", "quadratic_columns", "rebuild", "remade", "returned",
+    "site_transforms", "source_of", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
+    "values_of", "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

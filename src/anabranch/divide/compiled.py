@@ -33,6 +33,9 @@ __all__ = ["Compiled", "log_density_function"]
 MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
+MANY_NUMBERS = 2**20
+"""Numbers for one point from which on a block may be smaller than the least: of a million observations, the values
+between the steps of 32 points would take gigabytes."""
 SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
 """Smaller blocks for callers with few points, and the numbers computed for padding before one is compiled."""
 GRADIENT_BLOCK = 64
@@ -58,8 +61,10 @@ class Compiled:
         return smaller if self._padding[smaller] > MAX_PADDING else self.block
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
-        parts = [density.at(points) for density in self.densities]
-        return Evaluation(*_chosen(parts, np))
+        size = max(NUMBERS_PER_BLOCK // max(self._numbers, 1), 1)
+        blocks = [points[start : start + size] for start in range(0, max(len(points), 1), size)]
+        found = [_chosen([density.at(block) for density in self.densities], np) for block in blocks]
+        return Evaluation(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
         size = min(self.block, GRADIENT_BLOCK)
@@ -98,7 +103,8 @@ class Compiled:
     def block(self) -> int:
         """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
         fitting = NUMBERS_PER_BLOCK // max(self._numbers, 1)
-        return min(max(1 << fitting.bit_length() >> 1, MIN_BLOCK), MAX_BLOCK)
+        least = MIN_BLOCK if self._numbers <= MANY_NUMBERS else 1
+        return min(max(1 << fitting.bit_length() >> 1, least), MAX_BLOCK)
 
     @cached_property
     def _function(self) -> Jitted:

@@ -15,7 +15,7 @@ import numpy as np
 from anabranch.divide.recording import Program, copied, mapped
 from anabranch.divide.select import selecting
 
-__all__ = ["data_fingerprint", "function_fingerprint", "remade", "source_of"]
+__all__ = ["data_fingerprint", "function_fingerprint", "program_fingerprint", "remade", "source_of"]
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:
@@ -33,6 +33,43 @@ def source_of(function: Any) -> str:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
+
+
+def program_fingerprint(function: Callable[..., Any]) -> str:
+    """Of the text of a function, of the values that it captures, and of the functions and values of its own module that
+    it names; and so on for these functions."""
+    parts: list[str] = []
+    _collect(function, parts, set())
+    return _digest(repr(parts))
+
+
+def _collect(function: Any, parts: list[str], seen: set[int]) -> None:
+    function = inspect.unwrap(function)
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    if isinstance(function, functools.partial):
+        parts.append(data_fingerprint(function.args, function.keywords))
+        _collect(function.func, parts, seen)
+        return
+    parts.append(_text_of(function))
+    if (code := getattr(function, "__code__", None)) is None:
+        return
+    known = {key: function.__globals__[key] for key in sorted(_names(code)) if key in function.__globals__}
+    captured = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    own = {key: cell.cell_contents for key, cell in captured if cell != types.CellType()}
+    for key, value in {**known, **own}.items():
+        if isinstance(value, types.FunctionType | functools.partial):
+            if key in own or getattr(value, "__module__", None) == function.__module__:
+                _collect(value, parts, seen)
+        elif not isinstance(value, types.ModuleType | type):
+            parts.append(f"{key} {data_fingerprint((value,), {})}")
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The global names in a code, and in the functions that it makes."""
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
 
 
 def data_fingerprint(args: Any, kwargs: Mapping[str, Any]) -> str:

@@ -23,7 +23,8 @@ from numpyro.distributions.transforms import AffineTransform, Transform
 from anabranch.divide import numpy_backend
 from anabranch.divide.distributions import base_support, summed, support_holds
 from anabranch.divide.internals import inside, known_array
-from anabranch.numpyro_internals import VALIDATE_ARGS, has_bijection, log_prob_of
+from anabranch.limits import holding
+from anabranch.numpyro_internals import ONE_AT_A_TIME, VALIDATE_ARGS, has_bijection, log_prob_of
 
 __all__ = ["Deferred", "Described", "Form", "Together", "at", "described", "held", "parameters_hold", "structure"]
 
@@ -80,12 +81,13 @@ class Form:
     def function(self, of: Callable[..., Any], *types: Type) -> _Function | None:
         """A function of a distribution and of values of these types, or None if jax cannot trace it."""
         # NumPyro's own check of values, which the user may have turned off, is part of its log densities.
-        key = of, types, dist.Distribution._validate_args
-        try:
-            return self._functions[key]
-        except KeyError:
-            self._functions[key] = made = self._traced(of, types)
-            return made
+        with holding(ONE_AT_A_TIME):
+            key = of, types, dist.Distribution._validate_args
+            try:
+                return self._functions[key]
+            except KeyError:
+                self._functions[key] = made = self._traced(of, types)
+                return made
 
     def _traced(self, of: Callable[..., Any], types: Sequence[Type]) -> _Function | None:
         n = len(types)  # the values come first, and after them the parameters

@@ -8,7 +8,6 @@ looking at the graph), and if that does not settle the question, keeps the answe
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -34,12 +33,10 @@ from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
 from anabranch.errors import Place
 from anabranch.limits import checkpoint, holding
-from anabranch.numpyro_internals import caller_of_prng_key, control_flow
+from anabranch.numpyro_internals import ONE_AT_A_TIME, caller_of_prng_key, control_flow
 
 __all__ = ["LeavesJax", "Oracle", "Recorder", "TooManySites"]
 
-# NumPyro keeps its handlers in one stack for the whole process: two recordings at once would see each other's sites.
-_ONE_AT_A_TIME = threading.RLock()
 _OPEN, _KNOWN = (0.5, 1_000), (50.0, 5_000)
 """Questions since the last site, for each of `max_sites`, and at least, after which a program is endless.
 
@@ -101,7 +98,7 @@ class Recorder(Messenger):
 
     def run(self) -> Recording:
         recording, program = self.recording, self.program
-        with holding(_ONE_AT_A_TIME):
+        with holding(ONE_AT_A_TIME):
             self._validates = dist.Distribution._validate_args
             # NumPyro's check of parameters computes with traced ones, too, and cannot use the result: ours skips them.
             with numpyro.validation_enabled(False), recording.trace.current(), explained(program, recording), self:

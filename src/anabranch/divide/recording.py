@@ -22,7 +22,8 @@ from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.observation import Observation
 from anabranch.divide.repetitions import Repetitions, Signature
-from anabranch.numpyro_internals import has_bijection
+from anabranch.limits import holding
+from anabranch.numpyro_internals import ONE_AT_A_TIME, has_bijection
 
 __all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "mapped"]
 
@@ -320,8 +321,9 @@ class Recording:
 
     def traced(self, what: Hashable, distribution: Any, compute: Callable[[], Sequence[Any]], *values: Any) -> Any:
         """The results of a computation with a distribution and values, recorded; as before if it was met before."""
-        known, trace = structure(distribution), self.trace
-        with nullcontext() if trace.is_current() else trace.current():
+        trace = self.trace
+        with holding(ONE_AT_A_TIME), nullcontext() if trace.is_current() else trace.current():
+            known = structure(distribution)
             return compute() if known is None else trace.repeated((what, known[0]), compute, (*values, *known[1]))
 
     def traced_log_mass(self, site: Site, value: Any) -> Any:

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from anabranch.divide import (
 from anabranch.limits import LimitReached, enforced
 from anabranch.search.state import SearchState
 from anabranch.settings import check, instance, share, whole
+
+if TYPE_CHECKING:
+    from anabranch.dcc import DCC
 
 __all__ = ["Discovery"]
 
@@ -188,7 +192,14 @@ def _is_current(state: SearchState, record: PathRecord) -> bool:
 
 def _states(state: SearchState, record: PathRecord, rng: np.random.Generator) -> np.ndarray:
     """Some draws of a path, from which to propose, in its own coordinates."""
-    estimate, settings = record.estimate, state.settings
+    draw = partial(_draw, state.settings, record)
+    if state.checkpoint is None:
+        return draw(rng)
+    return state.checkpoint.journal.draws(record.path, record.visits, rng, draw)
+
+
+def _draw(settings: DCC, record: PathRecord, rng: np.random.Generator) -> np.ndarray:
+    estimate = record.estimate
     if estimate is None or not len(estimate.points):
         return np.zeros((0, record.path.dim))
     weights = np.exp(estimate.log_weights)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anabranch.allocate import Visit
 from anabranch.combine import PosteriorWithEvidence
-from anabranch.limits import INTERRUPTED, LimitReached, enforced
+from anabranch.limits import INTERRUPTED, OUT_OF_MEMORY, LimitReached, enforced
 from anabranch.progress import Progress
 from anabranch.search.state import SearchState
 from anabranch.workers import Workers
@@ -18,7 +18,7 @@ __all__ = ["infer_paths"]
 
 def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> PosteriorWithEvidence:
     """Run rounds until there is a reason to stop, and combine the paths."""
-    limits, settings = state.limits, state.settings
+    limits, settings, checkpoint = state.limits, state.settings, state.checkpoint
     try:
         with enforced(limits):
             if not state.is_explored:
@@ -31,6 +31,11 @@ def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> Pos
     except KeyboardInterrupt:
         limits.cancelled.set()
         stopped = ""
+    except MemoryError:
+        stopped = OUT_OF_MEMORY
+    if checkpoint is not None:
+        checkpoint.complete(state.table)
+        checkpoint.end_part(state.status, limits, is_over=not limits.is_over and stopped != OUT_OF_MEMORY)
     settings.stopping.check_some_estimate(state)
     return settings.combining.posterior(state, stopped or INTERRUPTED)
 
@@ -50,6 +55,8 @@ def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str
             settings.discovery.discover(state, visits)
         state.rounds += 1
         progress.update(state.status)
+        if state.checkpoint is not None:
+            state.checkpoint.save(state.status, state.limits)
         if reason := settings.stopping.at_tolerance(state):
             state.is_cut_short = False
             return reason

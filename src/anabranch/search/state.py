@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,10 @@ from anabranch.combine.history import History
 from anabranch.divide import Division, Solved
 from anabranch.limits import Limits
 from anabranch.progress import Status
+from anabranch.search.visit import Visitor
 
 if TYPE_CHECKING:
+    from anabranch.checkpoint import Checkpoint
     from anabranch.search.walk import Walk
 
 __all__ = ["SearchState"]
@@ -35,6 +38,7 @@ class SearchState(AllocationState):
         walk: the walk over paths, if there is one.
         is_explored: True once the prior was explored, and the rounds have begun.
         seconds: how long the run took before it went on.
+        checkpoint: where the run is saved, if it is.
     """
 
     division: Division
@@ -48,12 +52,20 @@ class SearchState(AllocationState):
     walk: Walk | None = None
     is_explored: bool = False
     seconds: float = 0.0
+    checkpoint: Checkpoint | None = None
 
     def go_on(self, limits: Limits) -> None:
         """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
         self.seconds += self.limits.elapsed
         self.is_explored = self.is_explored and not self.is_exploration_cut
         self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
+        if self.checkpoint is not None:
+            self.checkpoint.begin_part()
+
+    @cached_property
+    def visitor(self) -> Visitor:
+        """Makes the visits of the run."""
+        return Visitor(self.settings, self.seed)
 
     def rng(self, record: PathRecord, *purpose: int) -> np.random.Generator:
         """The generator for a purpose at this visit of a path: it does not depend on the order of the visits."""

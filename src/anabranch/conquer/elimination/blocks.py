@@ -24,15 +24,31 @@ from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.divide import Density, Factors, Path
 
-__all__ = ["Block", "find_cover", "largest_block", "tempered"]
+__all__ = ["Block", "Sums", "block_of", "find_cover", "largest_block", "tempered"]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What is summed out, as plain data: columns with their values, and the size of factors by which a `Block` with
+    the same tables is made again."""
+
+    values: tuple[tuple[int, range], ...]
+    max_factor: int
 
 
 @dataclass(frozen=True)
 class Block:
-    """Variables that are summed out or drawn together: the tables of each decision sequence, and their values."""
+    """Variables that are summed out or drawn together: the tables of each decision sequence, their values, and how many
+    numbers a factor may have."""
 
     tables: list[Tables]
     values: Mapping[int, range]
+    max_factor: int
+
+    @property
+    def sums(self) -> Sums:
+        """The block as plain data."""
+        return Sums(tuple(self.values.items()), self.max_factor)
 
     @property
     def numbers(self) -> int:
@@ -84,11 +100,21 @@ def largest_block(
         kept = too_many or tabling.kept(values)
         tables = None if kept else tabling.tables(values)
         if tables is not None:
-            return Block(tables, values)
+            return Block(tables, values, max_factor)
         if not kept:
             max_factor //= 8
         found = [column for column in found if column not in kept]
     return None
+
+
+def block_of(path: Path, sums: Sums, settings: Elimination) -> Block:
+    """The block that was described as plain data."""
+    values = dict(sums.values)
+    columns = np.array(sorted(values))
+    factors = [Factors(recording.once(Density), columns) for recording in path.recordings]
+    tables = Tabling(factors, sums.max_factor, settings.max_numbers).tables(values)
+    assert tables is not None
+    return Block(tables, values, sums.max_factor)
 
 
 def find_cover(path: Path, values: Mapping[int, range], settings: Elimination, covered: Set[int]) -> list[Block]:

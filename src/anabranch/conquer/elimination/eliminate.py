@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.random import Generator
 
-from anabranch.conquer.elimination.blocks import Block, find_cover, largest_block
+from anabranch.conquer.elimination.blocks import Block, Sums, block_of, find_cover, largest_block
 from anabranch.conquer.elimination.settings import Elimination
 from anabranch.conquer.elimination.tabling import Tabling
 from anabranch.conquer.elimination.target import Eliminated
@@ -18,7 +18,7 @@ from anabranch.conquer.elimination.windows import WindowSearch, cut_sides
 from anabranch.conquer.target import Target
 from anabranch.divide import Bounds, integer_bounds, is_prior_alone, prior_is_sampled
 
-__all__ = ["eliminate"]
+__all__ = ["eliminate", "summed_out"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,11 @@ def eliminate(target: Target, settings: Elimination, rng: Generator, points: np.
     if math.inf in sizes and not len(rows()):
         found = {column: bounds for column, bounds in found.items() if None not in bounds}
     return _without(target, found, rows, settings)
+
+
+def summed_out(target: Target, sums: Sums, settings: Elimination) -> Eliminated:
+    """The target without the coordinates that `eliminate` has summed out before."""
+    return _eliminated(target, block_of(target.path, sums, settings), _summable(target), settings)
 
 
 def _summable(target: Target) -> dict[int, Bounds]:

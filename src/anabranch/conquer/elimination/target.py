@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
-from anabranch.conquer.elimination.blocks import Block, tempered
+from anabranch.conquer.elimination.blocks import Block, Sums, tempered
 from anabranch.conquer.elimination.conditionals import NUMBERS_AT_ONCE, batches, conditionals
 from anabranch.conquer.elimination.sums import log_sum_by_jax, log_sum_by_numpy
 from anabranch.conquer.elimination.tables import Logs, Tables
@@ -47,8 +47,13 @@ class Eliminated(Target):
         super().__init__(target.path, np.setdiff1d(target.columns, list(block.values)), target.account)
         self.target, self.block, self.others, self.cut = target, block, others, cut or {}
         self.settings: TargetSettings = getattr(target, "settings", TargetSettings())
-        self._ways = Ways(self.settings)
+        self.ways = Ways(self.settings)
         self._functions: dict[tuple[Any, bool], Jitted] = {}
+
+    @property
+    def sums(self) -> Sums:
+        """What is summed out, as plain data."""
+        return self.block.sums
 
     @property
     def tables(self) -> list[Tables]:
@@ -109,7 +114,7 @@ class Eliminated(Target):
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
             *values, gradient = self._compiled(Eliminated._gradient, self._joined(points), inverse_temperature)
-            self._ways.is_differentiated = True
+            self.ways.is_differentiated = True
             gradient = gradient[:, self.columns]
             return self._noted(Evaluation(*values)), np.where(np.isfinite(gradient), gradient, 0.0)
 
@@ -180,7 +185,7 @@ class Eliminated(Target):
         rows = self._joined(points)
         steps = sum(len(each.plan.batches) for each in self.tables)
         with self._timed(len(points)):
-            way = self._ways.next(len(points), max(len(points) * self.terms, steps))
+            way = self.ways.next(len(points), max(len(points) * self.terms, steps))
             if way is Way.HOST or not self.dim:
                 return self._by_numpy(rows, *betas)
             if way is Way.GRADIENT and not betas:
