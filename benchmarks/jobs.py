@@ -52,10 +52,10 @@ class Stopwatch:
     budget: int
     seconds: float = 0.0
 
-    def __call__(self, program: Callable, *data: object) -> ab.PosteriorWithEvidence:
-        """The posterior of a program."""
+    def __call__(self, program: Callable, *data: object, budget: int | None = None) -> ab.PosteriorWithEvidence:
+        """The posterior of a program, with the budget of its job if it has one."""
         start = time.process_time()
-        posterior = ab.infer(program, *data, seed=0, budget=self.budget)
+        posterior = ab.infer(program, *data, seed=0, budget=budget or self.budget)
         self.seconds += time.process_time() - start
         return posterior
 
@@ -286,7 +286,7 @@ def job_hidden_markov(infer):
 
     # One state: closed form. Two: the forward algorithm on a grid of four dimensions.
     one = np.log(0.1) + gammaln(y.sum() + 1) - (y.sum() + 1) * np.log(len(y) + 0.1) - gammaln(y + 1).sum()
-    rates, (nodes, weights) = np.linspace(1.0, 16.0, 91), np.polynomial.legendre.leggauss(30)
+    rates, (nodes, weights) = np.linspace(1.0, 16.0, 61), np.polynomial.legendre.leggauss(20)
     stays, log_weights = (nodes + 1) / 2, np.log(weights / 2) + beta(4, 1).logpdf((nodes + 1) / 2)
     a, b, p, q = np.meshgrid(rates, rates, stays, stays, indexing="ij", sparse=True)
     log_prior = expon(scale=10).logpdf(a) + expon(scale=10).logpdf(b) + log_weights[:, None] + log_weights
@@ -406,14 +406,14 @@ def job_pooling(infer):
 
 
 def falling(speed, drag, times):
-    """Height fallen with drag, by small steps in plain Python."""
-    height, velocity, step, heights = 0.0, speed, 0.05, []
-    for i in range(round(times[-1] / step)):
-        velocity += step * (9.81 - drag * velocity * abs(velocity))
-        height += step * velocity
-        if any(abs((i + 1) * step - at) < 1e-9 for at in times):
-            heights.append(height)
-    return heights
+    """The way that a stone has fallen at each time, with drag, by small steps in plain Python."""
+    way, velocity, step, ways = 0.0, speed, 0.05, []
+    for before, after in zip([0.0, *times[:-1]], times, strict=True):
+        for _ in range(round((after - before) / step)):
+            velocity = (velocity + step * 9.81) / (1.0 + step * drag * abs(velocity))
+            way += step * velocity
+        ways.append(way)
+    return ways
 
 
 def simulator(times, y):
@@ -426,7 +426,7 @@ def job_simulator(infer):
     times = [0.5, 1.0, 1.5, 2.0]
     rng = np.random.default_rng(9)
     y = np.array(falling(0.3, 0.02, times)) + 0.3 * rng.normal(size=4)
-    posterior = infer(simulator, times, y)
+    posterior = infer(simulator, times, y, budget=15_000)  # at milliseconds each
 
     speeds, drags = np.linspace(-2.0, 2.5, 121), np.linspace(0.0, 0.3, 241)
 

@@ -45,6 +45,9 @@ Real problems with data that ship with the library: find the one nearest to your
 python examples/gallery/change_points.py
 ```
 
+Three of them are notebooks, too: [change points](notebooks/change_points.ipynb), [dose
+response](notebooks/dose_response.ipynb), [variable selection](notebooks/variable_selection.ipynb).
+
 Seconds are those of the processor, compilation included, in a process that has compiled nothing before (two cores,
 beside other work). References are closed forms, enumerations, quadratures, or importance sampling that shares nothing
 with the library (`examples/gallery/references.py`); errors are standard errors of the computation. Tolerances are 0.02,

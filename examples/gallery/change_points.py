@@ -51,7 +51,7 @@ def picture(posterior, year, flow):
     left.set(xlabel="year", ylabel="flow, 10⁸ m³", title="level: mean and 90 % interval")
     changes = posterior.probability("changes")
     right.bar(list(changes), list(changes.values()), yerr=list(changes.errors.values()))
-    right.set(xlabel="changes", ylabel="probability")
+    right.set(xlabel="changes", ylabel="probability", xticks=[0, 1, 2, 3])
     return figure
 
 

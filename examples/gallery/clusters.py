@@ -18,7 +18,7 @@ DATA = pd.read_csv(Path(__file__).parent / "data" / "faithful.csv", comment="#")
 
 
 def eruptions(waiting):
-    K = ab.sample("K", dist.DiscreteUniform(1, 4))
+    K = ab.sample("K", dist.DiscreteUniform(1, 3))
     share = ab.sample("share", dist.Dirichlet(jnp.ones(K)))
     mean = ab.sample("mean", dist.Normal(70.0, 20.0).expand([K]).to_event(1))
     sd = ab.sample("sd", dist.LogNormal(1.8, 0.5))
@@ -51,7 +51,7 @@ def picture(posterior):
     left.set(xlabel="minutes until the next eruption", ylabel="density")
     K = posterior.probability("K")
     right.bar(list(K), list(K.values()), yerr=list(K.errors.values()))
-    right.set(xlabel="components", ylabel="probability")
+    right.set(xlabel="components", ylabel="probability", xticks=[1, 2, 3])
     return figure
 
 

@@ -75,7 +75,7 @@ def clusters(posterior):
         return np.where(mean[:, 0] < mean[:, 1], prior + likelihood, -np.inf)
 
     exact = importance_sampling(log_density, np.array([-0.6, 54.0, 80.0, 1.8]), draws=20_000)
-    yield of_path(posterior, "K = 2", exact + np.log(2) - np.log(4))
+    yield of_path(posterior, "K = 2", exact + np.log(2) - np.log(3))
 
 
 def dose_response(posterior):

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import anabranch as ab
 
 DATA = pd.read_csv(Path(__file__).parent / "data" / "ozone.csv", comment="#")
-CUTS = {"temperature": [70, 75, 80, 85, 90], "wind": [6, 8, 10, 12], "radiation": [100, 150, 200, 250]}
+CUTS = {"temperature": [75, 80, 85], "wind": [7, 9, 11], "radiation": [100, 150, 200]}
 
 
 def tree(table, name, depth):
