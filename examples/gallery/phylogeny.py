@@ -83,12 +83,13 @@ def of_tree(posterior, tree):
 def picture(posterior, trees):
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = [tree for tree, _ in trees.most_common(4)]
-    left.barh(names, [of_tree(posterior, tree)[0] for tree in names])
+    names = [tree for tree, _ in trees.most_common(3)]
+    left.barh([name.replace("), ", "),\n") for name in names], [of_tree(posterior, tree)[0] for tree in names])
     left.invert_yaxis()
+    left.tick_params(labelsize=8)
     left.set(xlabel="probability")
-    posterior.plot.marginal("ratio", right)
-    right.set(title="rate of transitions over that of transversions", xlabel="")
+    right.hist(np.ma.compressed(posterior.draws(2000)["ratio"]), bins=40)
+    right.set(xlabel="rate of transitions over that of transversions", yticks=[])
     return figure
 
 
