@@ -18,6 +18,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 ELSEWHERE = {"engines.md", "gallery.md"}
 """Pages whose code other tests run: tests/engines/test_docs_page.py, tests/test_gallery.py."""
+QUICK = {"numpyro.md", "pymc.md", "howto/slow.md", "howto/priors.md"}
+"""The code of the others takes longer, up to some tens of seconds."""
 BUDGET = 20_000
 
 
@@ -52,8 +54,14 @@ def small_runs(monkeypatch):
         monkeypatch.setattr(owner, name, limited)
 
 
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and blocks(page)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page in QUICK else [pytest.mark.slow])
+        for page in PAGES
+        if page not in ELSEWHERE and blocks(page)
+    ],
+)
 def test_the_code_of_a_page_runs(page, small_runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space = names_of_the_pages()

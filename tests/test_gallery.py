@@ -12,6 +12,8 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "gallery"
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+QUICK = {"dose_response", "polynomial"}
+"""The others take some tens of seconds."""
 PROBLEMS = sorted({file.stem for file in FOLDER.glob("*.py")} - {"build", "references", "importance"})
 
 
@@ -26,8 +28,9 @@ def gallery(monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PROBLEMS]
+)
 def test_a_problem_is_solved(gallery, name, tmp_path, capsys):
     """Answers are within four of their errors of the references, which are known to 0.01."""
     file = tmp_path / "picture.png"
