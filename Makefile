@@ -17,9 +17,10 @@ OPTIMISED := ANABRANCH_OPTIMISED=1
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.anabranch-installed
+DOCS_INSTALLED := $(VENV)/.anabranch-docs-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-versions test-ray lint format bench accuracy reproduce clean
+.PHONY: help demo test test-slow test-versions test-ray lint format bench accuracy reproduce docs gallery clean
 
 help: ## list the targets
 	@echo "usage: make <target>"
@@ -36,6 +37,10 @@ $(INSTALLED): pyproject.toml
 	    $(PYTHON) -m venv $(VENV); }
 	@echo "==> installing anabranch and its development tools (once, a minute or two)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
 demo: $(INSTALLED) ## infer two of the paper's programs and write mixture.png (DEMO_ARGS=file: elsewhere)
@@ -80,6 +85,13 @@ accuracy: $(INSTALLED) ## compare answers with the truth, seed by seed (hours; A
 
 reproduce: $(INSTALLED) ## run the paper's experiments again (hours; REPRODUCE_ARGS="all --quick": two minutes)
 	@$(BIN)/anabranch reproduce $(REPRODUCE_ARGS)
+
+docs: $(DOCS_INSTALLED) ## build the site into site/, strictly: a broken link is an error
+	@$(BIN)/mkdocs build --quiet
+	@echo "the site is in site/index.html"
+
+gallery: $(INSTALLED) ## run the problems of the gallery, and write its page (some minutes)
+	@$(BIN)/python examples/gallery/build.py
 
 clean: ## remove caches and build output; .venv stays
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -239,3 +239,19 @@ def test_one_ordering_times_the_copies_is_the_whole_evidence():
 def test_no_points_no_symmetries():
     target, points, _ = looked_at(vector)
     assert find_symmetries(target, points[:0]) == []
+
+
+def test_a_simplex_of_one_part_has_no_coordinates():
+    """As in a mixture with K = 1: its share is one."""
+
+    def single():
+        share = ab.sample("share", dist.Dirichlet(jnp.ones(1)))
+        means = ab.sample("means", dist.Normal(0.0, 2.5).expand([1]).to_event(1))
+        mixture(means, share, ab.sample("sd", dist.HalfNormal(2.0)))
+
+    def alone():
+        ab.observe("y", dist.Normal(ab.sample("mean", dist.Normal(0.0, 2.5)), ab.sample("sd", dist.HalfNormal(2.0))), Y)
+
+    ours, theirs = (ab.infer(program, budget=20_000) for program in (single, alone))
+    error = np.hypot(ours.log_evidence_sd, theirs.log_evidence_sd)
+    assert abs(ours.log_evidence - theirs.log_evidence) < 4 * error < 0.4

@@ -175,9 +175,11 @@ class Auto:
         if state.method in (ENUMERATE, FORWARD, TEMPER):
             return replace(state, state=self._strategy(state.method).advance(target, state.state, rng, left))
         if state.method in (GAUSSIAN, QUADRATURE):
+            before = target.evaluations
             exact = self._strategy(state.method).advance(target, state.state, rng, left)
             if exact.is_solved:
                 return replace(state, state=exact)
+            left = max(left - (target.evaluations - before), 1)
             state = AutoState(MODES)  # rounding hides the Gaussian, or the density is not smooth
         state = self._chosen(target, state, left)
         if state.method == PARTICLES and not state.has_mixture:

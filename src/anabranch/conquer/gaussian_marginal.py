@@ -27,7 +27,7 @@ __all__ = ["Frame", "GaussianMarginal", "gaussian_marginal"]
 _ROWS = 8_192
 """Points of the path that are evaluated at once."""
 _BLOCKS_ON_HOST = 2
-"""Blocks of that size up to which nothing is compiled: by the number alone, so that a visit does not depend on others."""
+"""Blocks of that size up to which nothing is compiled: by their number, so that a visit does not depend on others."""
 _REFINEMENTS, _ROUGH, _LOST = 3, 1e-8, 1e-2
 """How often differences are taken again, the error for rounding from which on they are, and the one from which on
 nothing is known of a density, which is taken for zero: there a scale is so small that differences drown."""

@@ -157,7 +157,7 @@ def _families(target: Target) -> dict[int, list[Family]]:
     position[target.columns] = np.arange(target.dim)
     numbered: dict[str, list[tuple[int, SiteInfo]]] = defaultdict(list)
     for site in target.path.sites:
-        if site.columns is None or site.discrete:
+        if site.columns is None or site.discrete or not position[site.columns].size:  # a simplex of one part has none
             continue
         if (match := re.fullmatch(r"(.*?)(\d+)(\D*)", site.name)) is not None:
             numbered[match[1] + "#" + match[3]].append((int(match[2]), site))
