@@ -196,3 +196,20 @@ def test_a_quantity_that_is_known_has_no_error():
     table = ab.infer(program).summary()
     assert table.loc["three", ["mean", "sd", "mcse"]].tolist() == pytest.approx([3, 0, 0], abs=1e-12)
     assert table.ess["three"] == np.inf
+
+
+def test_the_error_of_a_probability_has_the_mass_that_a_doubted_path_may_have():
+    """With too few evaluations a path is known by a draw or two. The value that it has may have much of the mass."""
+
+    def program(y):
+        k = int(ab.sample("k", dist.DiscreteUniform(1, 3)))
+        df = ab.sample("df", dist.Gamma(2.0, 0.1))
+        means = [ab.sample(f"mean{i}", dist.StudentT(3.0, 0.0, 3.0)) for i in range(3 * k)]
+        ab.observe("y", dist.StudentT(df, sum(means), 1.0), y)
+
+    posterior = ab.infer(program, np.random.default_rng(0).standard_t(3, 30), budget=2_000, seed=0)
+    assert posterior.log_evidence_sd > 1
+    probability = posterior.probability("k")
+    for _, path in posterior.paths.iterrows():
+        value = int(path["path"].split("=")[1])
+        assert probability.errors[value] > 0.99 * path["weight_sd"] > 0.1

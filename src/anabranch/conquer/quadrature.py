@@ -51,6 +51,8 @@ _SURPRISE = 1.0
 """Nats by which the density at a draw may exceed that at the nodes around it."""
 _AT_ONCE = 1_024
 """Prior draws that are looked at at once."""
+_FEWEST = 1_000
+"""Evaluations for which one coordinate is worth trying; five times as many for two."""
 _SHARE = 8
 """Evaluations of a visit for each draw: the coordinates integrated out are drawn given it, which takes as long."""
 _MIN_ERROR = 1e-8
@@ -134,11 +136,11 @@ class Quadrature:
               scan_rows=whole(), checks=whole(2), min_draws=whole(1), max_draws=whole(1))  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> QuadratureState:
-        marginal = gaussian_marginal(target, 2, self.max_gaussian, rng)
-        if marginal is None:
+        marginal = gaussian_marginal(target, 2, self.max_gaussian, rng) if target.left >= _FEWEST else None
+        if marginal is None or target.left < _FEWEST * 5 ** (marginal.dim - 1):
             raise errors.StrategyCannotRun(
                 f"the path ({target.path.description}) has no coordinates that are Gaussian given the others, more "
-                f"than {self.max_gaussian} of them, or more than two others",
+                f"than {self.max_gaussian} of them, more than two others, or too few evaluations",
                 remedy="Use Auto, which takes Quadrature for the paths that it suits",
             )
         return QuadratureState(marginal.frame, points=np.zeros((0, target.dim)))
