@@ -269,3 +269,25 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_process_gives_the_status() -> None:
     done = subprocess.run([sys.executable, "-m", "anabranch", "run", "x.py:f"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "anabranch run: there is no file x.py\n")
+
+
+# Checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_saves_its_checkpoints_and_goes_on_from_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", BRANCHING, "--set", "y=2.0", "--budget", "20000", "--json", "--quiet"]
+    arguments += ["--checkpoint", str(tmp_path / "so-far")]
+    outputs = []
+    for _ in range(2):  # the second one takes all from the checkpoint
+        main(arguments)
+        outputs.append(json.loads(capsys.readouterr().out))
+    assert outputs[0]["log_evidence"] == outputs[1]["log_evidence"]
+    assert main(["watch", str(tmp_path / "so-far")]) == 0
+    assert "paths visited, log evidence" in capsys.readouterr().out
+    assert main(["watch", str(tmp_path / "so-far"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["evaluations"] > 0
+
+
+def test_a_folder_without_a_checkpoint_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", str(tmp_path)]) == 1
+    assert "holds no checkpoint" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anabranch
-from anabranch.command import compare, doctor, paths, report, reproduce, run
+from anabranch.command import compare, doctor, paths, report, reproduce, run, watch
 from anabranch.command.status import FAILED, INTERRUPTED, MEANINGS, WRONG_USAGE, WrongUsage
 from anabranch.errors import AnabranchError
 
@@ -58,6 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"anabranch {anabranch.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for each in (run, paths, report, compare, doctor, reproduce):
+    for each in (run, paths, report, watch, compare, doctor, reproduce):
         each.add(commands)
     return parser

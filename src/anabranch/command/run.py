@@ -15,6 +15,7 @@ from anabranch.command.engine import engine_of, names
 from anabranch.command.program import absolute, program_of
 from anabranch.command.status import FINE, INTERRUPTED, WARNED, WrongUsage
 from anabranch.command.summary import summary_of
+from anabranch.execution import Processes
 from anabranch.inference import infer
 from anabranch.limits import INTERRUPTED as WAS_INTERRUPTED
 from anabranch.limits import TOLERANCE
@@ -28,7 +29,9 @@ _MORE = f"""\
 
 The folder gets the posterior (for ab.load, `anabranch report` and `anabranch
 compare`), {REPORT} and {SUMMARY}. An interrupt (Ctrl-C) ends the run, and
-writes what there is. The exit status is 3 if there are warnings.
+writes what there is. With --checkpoint the same command goes on from there,
+and `anabranch watch` shows how far it has come. The exit status is 3 if there
+are warnings.
 
 examples:
   anabranch run model.py:mixture --data y.csv --out run
@@ -50,6 +53,10 @@ def add(commands: Subparsers) -> None:
                         help=f"stop when the errors of log Z and of the path weights are below it "
                              f"(default: {TOLERANCE:g})")  # fmt: skip
     parser.add_argument("--engine", default="DCC", metavar="NAME", help=f"one of {', '.join(names())} (default: DCC)")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR",
+                        help="save the run there while it goes; the same command goes on after a kill")  # fmt: skip
+    parser.add_argument("--processes", type=positive, metavar="N",
+                        help="visit paths in so many processes (default: threads of this one)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors; the files say the rest")
     add_json(parser)
 
@@ -65,7 +72,8 @@ def perform(given: argparse.Namespace) -> int:
     program = program_of(given.program)
     bound = arguments_of(program, read(given.data), given.constants)
     posterior = infer(program, *bound.args, engine=engine, seed=given.seed, budget=given.budget, seconds=given.seconds,
-                      tolerance=given.tolerance, progress=not given.quiet,
+                      tolerance=given.tolerance, progress=not given.quiet, checkpoint=given.checkpoint,
+                      executor=None if given.processes is None else Processes(given.processes),
                       **bound.kwargs)  # fmt: skip
     summary = {**summary_of(posterior), "source": _source(given)}
     if given.out is not None:
