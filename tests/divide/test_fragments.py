@@ -45,8 +45,13 @@ PROGRAMS = {
 
 
 def constant(x):
-    array = np.asarray(x)
-    return type(x).__name__, array.dtype.str, array.shape, array.tobytes()
+    array = np.asarray(x)  # a number of NumPy and an array without axes are the same to jax, a number of Python is not
+    return (
+        isinstance(x, bool | int | float) and not isinstance(x, np.generic),
+        array.dtype.str,
+        array.shape,
+        array.tobytes(),
+    )
 
 
 def recorded(program, *data):
