@@ -61,19 +61,19 @@ def test_as_many_workers_work_at_once_as_was_said():
 
 
 def test_a_run_has_as_many_threads_as_it_was_given_workers():
-    names = set()
+    numbers = set()
 
     class Watching(ab.DCC):
-        def run(self, division, limits, seed, workers, progress):
-            names.add(workers)
-            return super().run(division, limits, seed, workers, progress)
+        def run(self, division, limits, seed, executor, *others):
+            numbers.add(executor.workers)
+            return super().run(division, limits, seed, executor, *others)
 
     def program(y):
         ab.observe("y", dist.Normal(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), y)
 
     ab.infer(program, 0.5, engine=Watching(), budget=2_000, progress=False)
     ab.infer(program, 0.5, engine=Watching(), budget=2_000, progress=False, workers=3)
-    assert names == {available_cores(), 3}
+    assert numbers == {available_cores(), 3}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not bind processes to cores")

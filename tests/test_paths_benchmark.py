@@ -76,6 +76,7 @@ def test_runs_on_file_are_not_made_again(paths, record, tmp_path, monkeypatch):
     assert set(records) == set(runs) == set(paths.load(file))
 
 
+@pytest.mark.slow
 def test_runs_are_made_in_a_process_of_their_own_that_time_ends(paths):
     runs = paths.planned(["box-200"], ["ours"], [0, 1], [20_000])
     done = paths.measure(runs, 600)

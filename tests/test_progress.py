@@ -153,6 +153,7 @@ def test_a_display_changes_no_answer_and_ends_with_an_error(monkeypatch: pytest.
     assert "anabranch-progress" not in [thread.name for thread in threading.enumerate()]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_figures_below_the_cell() -> None:
     nbclient = pytest.importorskip("nbclient", reason="no notebooks: pip install nbclient ipykernel")
     pytest.importorskip("ipykernel")

@@ -177,6 +177,7 @@ def test_a_walk_that_cannot_come_to_all_paths_has_no_say():
     assert abs(posterior.log_evidence - np.log(prior @ likelihood @ one)) < 4 * posterior.log_evidence_sd
 
 
+@pytest.mark.slow
 def test_programs_whose_paths_are_few_are_not_walked():
     posterior = ab.infer(selection, seed=0)
     exact, included = all_models()

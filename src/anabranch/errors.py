@@ -162,7 +162,7 @@ class NeedsProgram(AnabranchError):
 
 
 class WorkerEnded(AnabranchError):
-    """Why a path was given up at which worker processes ended; give them more memory, or look for a crash."""
+    """Raised where the visits to a path ended two worker processes: they need more memory, or the program crashes."""
 
 
 class CannotContinue(AnabranchError):

@@ -72,7 +72,7 @@ class Limits:
     def __post_init__(self) -> None:
         event = instance(threading.Event, "a threading.Event")
         check(self, budget=whole(1), seconds=seconds(), tolerance=positive().or_none(), started=finite(),
-              cancelled=event)  # fmt: skip
+              cancelled=event, earlier=instance(Earlier, "an Earlier()"))  # fmt: skip
 
     @property
     def elapsed(self) -> float:

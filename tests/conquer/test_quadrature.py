@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import anabranch as ab
-from anabranch.conquer import Auto, PathTarget, Quadrature
+from anabranch.conquer import Auto, PathTarget, Quadrature, solve
 from anabranch.conquer.gaussian_marginal import gaussian_marginal
 from anabranch.divide import quadratic_columns
 
@@ -139,7 +139,14 @@ def test_what_rounding_hides_is_no_density():
     assert (evaluation.log_density == -np.inf).all() or (evaluation.log_density < -1e6).sum() == 3
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def test_two_coordinates():
+    with np.errstate(all="ignore"):  # as in a visit
+        estimate = solve(Quadrature(max_dim=2), PathTarget(path_of(two_scales)), 80_000)
+    assert estimate.log_evidence_sd < 1e-5
+    assert abs(estimate.log_evidence - evidence_of("two_scales")) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["regression", "groups"])
 def test_the_evidence_by_quadrature_is_exact(name):
     posterior = ab.infer(PROGRAMS[name], seed=0)
     assert posterior.paths["method"].tolist() == ["Quadrature"]

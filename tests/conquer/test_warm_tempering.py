@@ -82,6 +82,7 @@ def test_the_errors_are_calibrated(path, symmetries, is_symmetric, seeds, min_sc
     check_calibrated({"log evidence": np.array(scores)}, min_scores=min_scores)
 
 
+@pytest.mark.slow
 def test_the_error_is_smaller_than_that_of_the_prior_for_the_same_evaluations(path, symmetries):
     target, rng = PathTarget(path), np.random.default_rng(1)
     from_prior = of_the_prior(target, rng)

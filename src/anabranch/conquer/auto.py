@@ -72,7 +72,7 @@ class Auto:
     Args:
         modes: the method for real coordinates.
         tempering: the method for every path, and the second opinion.
-        quadrature: the method for paths in which all coordinates but one or two are Gaussian given these.
+        quadrature: the method for paths in which all coordinates but one are Gaussian given this one.
         laplace: when a Laplace estimate suffices.
         min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
         min_prior_draws: prior draws of a second opinion, or half the evaluations of a visit; fewer miss rare mass.

@@ -90,6 +90,8 @@ class Quadrature:
     """Integration over cells, for a path in which all coordinates but one or two are Gaussian given these.
 
     Args:
+        max_dim: coordinates that are not Gaussian, one or two; two take thousands of evaluations, in vain where the
+            density is not smooth.
         max_gaussian: Gaussian coordinates, at most; d of them make an evaluation take 1 + 2d + d(d − 1)/2 of the path.
         tolerance: error of the evidence, relative; less takes more evaluations.
         nodes: nodes of a cell along one coordinate; more make fewer and larger cells.
@@ -117,6 +119,7 @@ class Quadrature:
         (['Quadrature'], True)
     """
 
+    max_dim: int = 1
     max_gaussian: int = 30
     tolerance: float = 1e-6
     nodes: int = 10
@@ -131,16 +134,16 @@ class Quadrature:
     max_draws: int = 10_000
 
     def __post_init__(self) -> None:
-        check(self, max_gaussian=whole(), tolerance=positive(), nodes=whole(2), prior_draws=whole(2),
-              first_cells=whole(2), max_evaluations=whole(1), max_extensions=whole(), max_scan=whole(),
-              scan_rows=whole(), checks=whole(2), min_draws=whole(1), max_draws=whole(1))  # fmt: skip
+        check(self, max_dim=whole(1, 2), max_gaussian=whole(), tolerance=positive(), nodes=whole(2),
+              prior_draws=whole(2), first_cells=whole(2), max_evaluations=whole(1), max_extensions=whole(),
+              max_scan=whole(), scan_rows=whole(), checks=whole(2), min_draws=whole(1), max_draws=whole(1))  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> QuadratureState:
-        marginal = gaussian_marginal(target, 2, self.max_gaussian, rng) if target.left >= _FEWEST else None
+        marginal = gaussian_marginal(target, self.max_dim, self.max_gaussian, rng) if target.left >= _FEWEST else None
         if marginal is None or target.left < _FEWEST * 5 ** (marginal.dim - 1):
             raise errors.StrategyCannotRun(
                 f"the path ({target.path.description}) has no coordinates that are Gaussian given the others, more "
-                f"than {self.max_gaussian} of them, more than two others, or too few evaluations",
+                f"than {self.max_gaussian} of them, more than {self.max_dim} others, or too few evaluations",
                 remedy="Use Auto, which takes Quadrature for the paths that it suits",
             )
         return QuadratureState(marginal.frame, points=np.zeros((0, target.dim)))

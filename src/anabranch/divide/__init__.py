@@ -6,8 +6,9 @@ Programs and paths
     `Program` is a function with its arguments. `divide` and `find_paths` make a `Division` of it, whose `Path`s have
     sites (`SiteInfo`), a density (`Evaluation`), prior draws (`PriorDraws`) and values by name (`NamedValues`).
     `rebuild` makes a path again from the choices of its runs, and `hours_warning` says which program would run in the
-    interpreter for hours. `lines_of` draws a tree of paths, each of which is made a leaf by `leaf_of`, as `Line`s.
-    `returned` is what a program returns in one execution, where that `has_functions`.
+    interpreter for hours. `lines_of` draws a tree of paths as `Line`s; each path is made a `Leaf` by `leaf_of`, below
+    the questions that were `Asked` on the way, of a site or of a `CONDITION`. `returned` is what a program
+    returns in one execution, where that `has_functions`.
 Executions
     `Division.send` executes a program with `Constraints`, values of some of its sites. `Executions` are those at one
     node of the `Tree` of decisions, at a leaf those of one path; a `Batch` has the values that they have drawn so far.
