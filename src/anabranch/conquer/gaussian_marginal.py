@@ -201,7 +201,7 @@ class GaussianMarginal:
         """The same, in steps of these scales from these centres; of a scale there may be one for all points."""
         steps = centre[:, None] + self._steps @ np.swapaxes(scale, -1, -2)
         rows = self._rows(np.repeat(points, self.terms, axis=0), steps.reshape(-1, len(self.integrated)))
-        evaluation = self.target.path.evaluate(rows, compile=compile)
+        evaluation = self.target.path.evaluate(rows, compile=compile, count=False)
         parts = evaluation.log_prior, evaluation.log_density
         return _gaussians(parts[0].reshape(-1, self.terms), scale), _gaussians(parts[1].reshape(-1, self.terms), scale)
 

@@ -218,11 +218,16 @@ class Path:
             check_same(recording, rerun(self.program, recording.choices))
         return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
 
-    def evaluate(self, points: Any, *, compile: bool = True) -> Evaluation:
-        """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy."""
+    def evaluate(self, points: Any, *, compile: bool = True, count: bool = True) -> Evaluation:
+        """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy.
+
+        Points without a finite density are counted and reported, unless `count` is False: where they lie far from any
+        that the program would draw.
+        """
         points = self._checked(points)
         backend = self._backend
-        return self.counted(backend.evaluate(points) if compile else backend.evaluate_on_host(points))
+        found = backend.evaluate(points) if compile else backend.evaluate_on_host(points)
+        return self.counted(found) if count else found
 
     def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         """What `evaluate` gives, and the gradient of log prior + inverse_temperature · log likelihood at each point.
