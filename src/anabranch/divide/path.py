@@ -221,8 +221,7 @@ class Path:
     def evaluate(self, points: Any, *, compile: bool = True, count: bool = True) -> Evaluation:
         """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy.
 
-        Points without a finite density are counted and reported, unless `count` is False: where they lie far from any
-        that the program would draw.
+        Points without a finite density are counted and reported; not with `count=False`, for points far from any draw.
         """
         points = self._checked(points)
         backend = self._backend
