@@ -17,8 +17,7 @@ from anabranch.execution import processes
 from anabranch.execution.remote import Channels
 from bits import bits
 from exact import named
-
-SMALL = ab.DCC(executions=200, max_executions=200, evaluations_per_visit=500, evaluations_per_first_visit=500)
+from small_runs import SMALL, coins, counts
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +39,6 @@ def session_compiles_quickly():
             patch.setenv("NPROC", "1")
 
     return set_up
-
-
-def coins(heads):
-    p = 0.5
-    if ab.sample("biased", dist.Bernoulli(0.5)):
-        p = ab.sample("p", dist.Beta(1.0, 1.0))
-        if p > 0.7:
-            p = 1 - 0.1 * ab.sample("q", dist.Beta(2.0, 1.0))
-    ab.observe("heads", dist.Binomial(10, p), heads)
-
-
-def counts(y):
-    rate = ab.sample("rate", dist.Gamma(2.0, 1.0))
-    n = ab.sample("n", dist.Poisson(rate).expand((2,)).to_event(1))
-    ab.observe("y", dist.Normal(n * 1.0, 0.5), y)
 
 
 def by_python(y):

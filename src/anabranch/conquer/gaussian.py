@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
+from anabranch.conquer.differences import difference_steps, quadratics
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.divide import is_quadratic
@@ -104,16 +105,17 @@ class GaussianState:
 
 
 def _values(dim: int) -> int:
-    """Values of a quadratic function that determine it."""
+    """Values of a quadratic function that determine it: `len(difference_steps(dim))`."""
     return 1 + 2 * dim + dim * (dim - 1) // 2
 
 
 def _solved(target: Target) -> GaussianState:
     """The Gaussian; without a scale where the precision is not positive definite, or rounding hides it."""
     failed = GaussianState(np.zeros((0, target.dim)))
-    mean, scale = np.zeros(target.dim), np.eye(target.dim)
+    mean, scale, steps = np.zeros(target.dim), np.eye(target.dim), difference_steps(target.dim)
     for _ in range(_ROUNDS):
-        top, gradient, precision = _quadratic(target, mean, scale)
+        values = target.evaluate(mean + steps @ scale.T).log_density
+        top, gradient, precision = (each[0] for each in quadratics(values[None], target.dim))
         if not np.isfinite(top) or not np.isfinite(precision).all():
             return failed
         try:
@@ -128,16 +130,3 @@ def _solved(target: Target) -> GaussianState:
             log_volume = 0.5 * target.dim * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]
             return GaussianState(np.zeros((0, target.dim)), float(top + log_volume), mean, scale)
     return failed
-
-
-def _quadratic(target: Target, centre: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """log γ at the centre, its gradient and minus its Hessian there, in steps of the scale."""
-    dim = len(centre)
-    i, j = np.triu_indices(dim, 1)
-    units = np.eye(dim)
-    steps = np.concatenate([np.zeros((1, dim)), units, -units, units[i] + units[j]])
-    values = target.evaluate(centre + steps @ scale.T).log_density
-    top, up, down, both = values[0], values[1 : dim + 1], values[dim + 1 : 2 * dim + 1], values[2 * dim + 1 :]
-    hessian = np.diag(up + down - 2 * top)
-    hessian[i, j] = hessian[j, i] = both - up[i] - up[j] + top
-    return float(top), (up - down) / 2, -hessian

@@ -5,8 +5,8 @@ with unknown noise and in hierarchical models, they are integrated out:
 
     log γ(x) = log ∫ γ(x, b) db = log γ(x, m) + ½ log det(2π Λ⁻¹),
 
-with the mean m and the precision Λ of b given x, which follow from the values of log γ at 1 + 2d + d(d − 1)/2 points b:
-differences of a quadratic function are exact, but for rounding.
+with the mean m and the precision Λ of b given x, which follow from values of log γ (`differences`), exactly but for
+rounding.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from anabranch.conquer.differences import difference_steps, quadratics
 from anabranch.conquer.target import Target
 from anabranch.divide import quadratic_columns
 from anabranch.limits import LimitReached, checkpoint
@@ -98,10 +99,7 @@ class GaussianMarginal:
         self.target, self.frame, self.integrated = target, frame, frame.integrated
         self.columns = np.setdiff1d(np.arange(target.path.dim), self.integrated)
         self._centre, self._scale = frame.centre, frame.scale
-        size = len(self.integrated)
-        first, second = np.triu_indices(size, 1)
-        units = np.eye(size)
-        self._steps = np.concatenate([np.zeros((1, size)), units, -units, units[first] + units[second]])
+        self._steps = difference_steps(len(self.integrated))
 
     @property
     def dim(self) -> int:
@@ -183,9 +181,8 @@ class GaussianMarginal:
                 break
             mean, root = total.mean[rough], total.root[rough]
             centre = self._centre + mean @ self._scale.T
-            for whole, part in zip(
-                (prior, total), self._differenced(points[rough], centre, self._scale @ root, compile), strict=True
-            ):
+            again = self._differenced(points[rough], centre, self._scale @ root, compile)
+            for whole, part in zip((prior, total), again, strict=True):
                 # In steps so small, what is not positive is so for rounding, of b itself.
                 whole.log_integral[rough], whole.error[rough] = part.log_integral, np.nan_to_num(part.error, nan=np.inf)
                 whole.mean[rough] = (centre - self._centre) @ to_steps + np.einsum("nij,nj->ni", root, part.mean)
@@ -214,13 +211,12 @@ def _gaussians(values: np.ndarray, scale: np.ndarray) -> Gaussians:
     size = scale.shape[-1]
     finite = (np.abs(values) < _LARGEST).all(axis=1)
     values = np.where(finite[:, None], values, 0.0)
-    top, up, down = values[:, 0], values[:, 1 : size + 1], values[:, size + 1 : 2 * size + 1]
-    precision = _precision(top[:, None], up, down, values[:, 2 * size + 1 :])
+    top, gradient, precision = quadratics(values, size)
     eigenvalues, vectors = np.linalg.eigh(np.where(finite[:, None, None], precision, np.eye(size)))
     least = np.maximum(_SMALLEST * eigenvalues[:, -1], _TINY)
     precisions = np.maximum(eigenvalues, least[:, None])
     root = vectors / np.sqrt(precisions)[:, None, :]
-    half = np.einsum("nij,ni->nj", root, (up - down) / 2)
+    half = np.einsum("nij,ni->nj", root, gradient)
     rise = (half**2).sum(axis=1)
     log_volume = 0.5 * size * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]
     log_integral = top + 0.5 * (rise - np.log(precisions).sum(axis=1)) + log_volume
@@ -229,16 +225,6 @@ def _gaussians(values: np.ndarray, scale: np.ndarray) -> Gaussians:
     error = noise * (1 + (size + rise) / precisions[:, 0])
     error = np.where(eigenvalues[:, 0] > 0, error, np.where(-eigenvalues[:, 0] <= 100 * noise, np.inf, np.nan))
     return Gaussians(np.where(finite, log_integral, -np.inf), mean, root, np.where(finite, error, 0.0))
-
-
-def _precision(top: np.ndarray, up: np.ndarray, down: np.ndarray, both: np.ndarray) -> np.ndarray:
-    """Minus the Hessian, from the values at the centre, one step up, one down, and one up in two coordinates."""
-    size = up.shape[1]
-    first, second = np.triu_indices(size, 1)
-    place = np.diag(np.arange(size))
-    place[first, second] = place[second, first] = size + np.arange(len(first))
-    mixed = up[:, first] + up[:, second] - both - top
-    return np.concatenate([2 * top - up - down, mixed], axis=1)[:, place]
 
 
 def _joined(parts: Iterable[Gaussians]) -> Gaussians:

@@ -318,12 +318,9 @@ class _Solver:
     def _halves(self, cells: Cells) -> Cells | None:
         """The cells divided in the middle along each coordinate, those of a cell next to each other; None if that takes
         more evaluations than are allowed."""
-        middle = (cells.low + cells.high) / 2
-        sides = np.stack(np.meshgrid(*[[0, 1]] * cells.low.shape[1], indexing="ij"), axis=-1).reshape(
-            -1, cells.low.shape[1]
-        )
-        low = np.where(sides, middle[:, None], cells.low[:, None]).reshape(-1, cells.low.shape[1])
-        high = np.where(sides, cells.high[:, None], middle[:, None]).reshape(-1, cells.low.shape[1])
+        middle, dim = (cells.low + cells.high) / 2, self.marginal.dim
+        low = np.where(self._sides, middle[:, None], cells.low[:, None]).reshape(-1, dim)
+        high = np.where(self._sides, cells.high[:, None], middle[:, None]).reshape(-1, dim)
         if len(low) * len(self.rule.nodes) > self.marginal.target.left:
             return None
         return self._evaluated(low, high)
