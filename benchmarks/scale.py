@@ -28,6 +28,7 @@ import numpyro.distributions as dist
 import anabranch as ab
 from anabranch.search.visit import Outcome, Task, Visitor
 from anabranch.search.visiting import Visiting
+from wide import selection
 
 SIZES: dict[str, list[int]] = {
     "workers": [1, 2], "processes": [1, 2], "paths": [10, 100, 1_000, 10_000, 100_000],
@@ -38,17 +39,8 @@ SIZES: dict[str, list[int]] = {
 # The programs ---------------------------------------------------------------------------------------------------------
 
 
-def selection(X: np.ndarray, y: np.ndarray) -> None:
-    """A linear regression; each of the candidate predictors is in or out: 2^p paths, each Gaussian and exact."""
-    mean = jnp.zeros(len(y))
-    for j in range(X.shape[1]):
-        if ab.sample(f"z{j}", dist.Bernoulli(0.5)):
-            mean = mean + X[:, j] * ab.sample(f"b{j}", dist.Normal(0.0, 1.0))
-    ab.observe("y", dist.Normal(mean, 1.0), y)
-
-
 def heavy_tailed(X: np.ndarray, y: np.ndarray) -> None:
-    """The same with outliers: paths that take evaluations."""
+    """`selection` with outliers: paths that take evaluations."""
     mean = jnp.zeros(len(y))
     for j in range(X.shape[1]):
         if ab.sample(f"z{j}", dist.Bernoulli(0.5)):

@@ -37,9 +37,9 @@ def test_other_seeds_give_other_answers():
 
 
 def test_the_global_random_state_is_neither_used_nor_changed():
-    np.random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
     one = first("figure_two")
-    np.random.seed(2)
-    before = np.random.get_state()[1].tobytes()
+    np.random.seed(2)  # noqa: NPY002
+    before = np.random.get_state()[1].tobytes()  # noqa: NPY002
     assert answer("figure_two") == one
-    assert np.random.get_state()[1].tobytes() == before
+    assert np.random.get_state()[1].tobytes() == before  # noqa: NPY002

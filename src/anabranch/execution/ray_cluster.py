@@ -5,6 +5,7 @@ Ray's object store has the program, its data and the settings once on each machi
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -94,9 +95,10 @@ def _imported() -> Any:
 class _Visits:
     """The actor: a `Worker`, and a way to end the visit under way, for which another thread of the actor is free."""
 
-    def __init__(self, jax_settings: dict[str, Any]) -> None:
+    def __init__(self, jax_settings: dict[str, Any], import_path: Sequence[str]) -> None:
         from anabranch.execution.process import set_up_jax
 
+        sys.path += [folder for folder in import_path if folder not in sys.path]
         set_up_jax(jax_settings)
         self._worker, self._limits = Worker(), Limits()
         self._blas = one_blas_thread()
@@ -130,7 +132,9 @@ class _Actor:
         from anabranch.execution.processes import jax_settings
 
         self._ray = ray
-        self._actor = ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0)(_Visits).remote(jax_settings())
+        actor = ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0)(_Visits)
+        # With the caller's import path, an actor finds the module of the program where the folders are the same.
+        self._actor = actor.remote(jax_settings(), sys.path)
 
     def hold(self, name: str, payload: Any) -> None:
         self._wait(self._actor.hold.remote(name, payload), Limits())
