@@ -99,7 +99,7 @@ def test_what_is_kept_and_why():
           terms of a point: at most 128 evaluations of the program's graph
           tables of a point: #
           kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
-          kept, since too many interact (more than 64 numbers in a factor, or 33,554,432 in all tables): z[0] … z[5]
+          kept, since too many interact (more than 64 numbers in a factor, 33,554,432 in all tables, or 32,768 in those of 4 variables or fewer): z[0] … z[5]
         """,
     )
     assert is_text(
@@ -107,7 +107,7 @@ def test_what_is_kept_and_why():
         """
         always: none of 15 discrete variables summed out.
           kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
-          kept, since too many interact (more than 1 numbers in a factor, or 33,554,432 in all tables): n, z[0] … z[11]
+          kept, since too many interact (more than 1 numbers in a factor, 33,554,432 in all tables, or 32,768 in those of 4 variables or fewer): n, z[0] … z[11]
         """,
     )
 

@@ -450,6 +450,22 @@ def test_where_all_interact_some_are_kept():
     np.testing.assert_allclose(target.evaluate(x).log_density, log_density, rtol=1e-10)
 
 
+def changes(n, rates):
+    """Counts of 60 days with n changes of the rate, on days."""
+    days = [ab.sample(f"day{i}", dist.DiscreteUniform(1, 59)) for i in range(n)]
+    rate = jnp.stack([ab.sample(f"rate{i}", dist.Gamma(2.0, 1.0)) if rates else 1.0 + i for i in range(n + 1)])
+    segment = jnp.searchsorted(jnp.sort(jnp.stack(days)), np.arange(60), side="right")
+    ab.observe("y", dist.Poisson(rate[segment]), np.arange(60) // 20)
+
+
+@pytest.mark.parametrize(("n", "rates", "dim"), [(1, True, 2), (2, True, 5), (2, False, 0)])
+def test_few_variables_with_many_values_are_sampled_where_there_are_others(n, rates, dim):
+    """One is summed out, and two are where nothing else is drawn: then the sum is made once."""
+    target = eliminate(PathTarget(the_path(changes, n, rates)), ALL, np.random.default_rng(0))
+    assert target.dim == dim
+    assert ("a sum over them takes longer" in " ".join(target.notes)) == (dim == 5)
+
+
 def test_no_table_is_built_that_is_too_large():
     """Ten draws from an urn with ten balls: each depends on all colours."""
 

@@ -205,5 +205,8 @@ def _kept(path: Path, columns: Sequence[int], elimination: Elimination) -> Itera
         limits = f"{elimination.max_values:,} values, or the tables too large"
         yield f"  kept, since a window with nearly all mass would be too wide ({limits}): {_shown(unbounded, names)}"
     if wide:
-        limits = f"{elimination.max_factor:,} numbers in a factor, or {elimination.max_numbers:,} in all tables"
+        limits = (
+            f"{elimination.max_factor:,} numbers in a factor, {elimination.max_numbers:,} in all tables, "
+            f"or {elimination.max_group_numbers:,} in those of {elimination.max_group} variables or fewer"
+        )
         yield f"  kept, since too many interact (more than {limits}): {_shown(wide, names)}"

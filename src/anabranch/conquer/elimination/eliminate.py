@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 _DRAWS, _SHARE = 500, 8
 """Prior draws from which windows start, and one in so many of the evaluations of a visit at most."""
+_TRIMMED = 16
+"""The factor by which windows may make the tables of a group smaller; without a search, larger groups are kept."""
 
 
 def eliminate(target: Target, settings: Elimination, rng: Generator, points: np.ndarray | None = None) -> Target:
@@ -76,28 +78,46 @@ def _without(
     target: Target, found: Mapping[int, Bounds], rows: Callable[[], np.ndarray], settings: Elimination
 ) -> Target:
     """The target without these coordinates, or as many of them as there are windows and tables for."""
-    path, heavy = target.path, set[int]()
+    path, heavy, slow = target.path, set[int](), set[int]()
+    is_alone = len(found) == target.dim
+    most = math.inf if is_alone else settings.max_group_numbers
 
     def windows(tabling: Tabling, columns: Sequence[int]) -> tuple[Mapping[int, range], Set[int]]:
         bounds = {column: found[column] for column in columns}
         search = WindowSearch(tabling, bounds, rows, len(bounds) == target.dim, prior_is_sampled(path), settings,
                               target.charge)  # fmt: skip
-        values, too_many = search.run()
+        # Windows may be narrower than all values, by a factor that is not known before they are searched.
+        values, too_many = _all_values(bounds), set[int]()
+        costly = tabling.costly(values, settings.max_group, _TRIMMED * most)
+        if not costly:
+            values, too_many = search.run()
+            costly = tabling.costly(values, settings.max_group, most)
         heavy.update(too_many)
-        return values, too_many
+        slow.update(costly)
+        return values, too_many | costly
 
     block = largest_block(path, found, settings, windows)
     out = target if block is None else _eliminated(target, block, found, settings)
     kept = len(found) - (0 if block is None else len(block.values))
     if kept:
-        out.notes = (_note(kept, len(heavy), len(found)),)
+        out.notes = (_note(kept, len(heavy), len(slow), len(found)),)
         logger.info("path (%s): %s", path.description, out.notes[0])
     return out
 
 
-def _note(kept: int, heavy: int, found: int) -> str:
-    """How many of the variables found are not summed out, and why: so many of them have too many values."""
-    reasons = ["the tables would be too large"] * (kept > heavy) + ["they need too many values"] * (heavy > 0)
+def _all_values(bounds: Mapping[int, Bounds]) -> dict[int, range]:
+    """All values of each coordinate; one, where there are infinitely many."""
+    return {c: range(1) if b.low is None or b.high is None else range(b.low, b.high + 1) for c, b in bounds.items()}
+
+
+def _note(kept: int, heavy: int, slow: int, found: int) -> str:
+    """How many of the variables found are not summed out, and why: so many of them have too many values, and the sum
+    over so many of them takes too long."""
+    reasons = [
+        *["the tables would be too large"] * (kept > heavy + slow),
+        *["they need too many values"] * (heavy > 0),
+        *["a sum over them takes longer"] * (slow > 0),
+    ]
     return f"{kept} of {found} discrete variables were sampled, not summed out: {', or '.join(reasons)}."
 
 

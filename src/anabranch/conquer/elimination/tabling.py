@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,18 @@ class Tabling:
         """The coordinates that would make a factor too large."""
         return {column for order in self._orders(values) for column in order.kept}
 
+    def costly(self, values: Mapping[int, range], max_members: int, max_numbers: float) -> set[int]:
+        """The coordinates in small groups with common factors, of two to `max_members`, whose tables have more than so
+        many numbers: samplers draw them in less time than a sum over them takes."""
+        return {
+            column
+            for factors, scopes in zip(self.factors, self._scopes, strict=True)
+            for group in _connected(scopes)
+            if 2 <= len(group) <= max_members
+            and _elements(factors, group) * math.prod(len(values[column]) for column in group) > max_numbers
+            for column in group
+        }
+
     def tables(self, values: Mapping[int, range]) -> list[Tables] | None:
         """The tables of coordinates with these values; None if they are too large."""
         key = tuple(values.items())
@@ -53,3 +66,23 @@ class Tabling:
     def _orders(self, values: Mapping[int, range]) -> list[Order]:
         sizes = {column: len(each) for column, each in values.items()}
         return [elimination_order(scopes, sizes, self.max_factor, self.wanted) for scopes in self._scopes]
+
+
+def _elements(factors: Factors, group: set[int]) -> int:
+    """Elements of summands that depend on coordinates of a group."""
+    depends = np.array([not group.isdisjoint(members) for members in factors.scopes.members])
+    return sum(int(depends[summand.scopes].sum()) for summand in factors.summands)
+
+
+def _connected(scopes: Iterable[tuple[int, ...]]) -> list[set[int]]:
+    """The coordinates in groups, such that no scope has coordinates of two.
+
+    Example:
+        >>> _connected([(0, 1), (2,), (1, 3)])
+        [{2}, {0, 1, 3}]
+    """
+    groups: list[set[int]] = []
+    for scope in scopes:
+        met = [group for group in groups if not group.isdisjoint(scope)]
+        groups = [group for group in groups if group.isdisjoint(scope)] + [set(scope).union(*met)]
+    return [group for group in groups if group]
