@@ -13,6 +13,7 @@ from scipy.special import gammaln, logsumexp
 
 import anabranch as ab
 from anabranch.allocate import Thresholds
+from anabranch.combine.evidence import join
 from anabranch.search import Discovery, Walking
 
 WIDE = ab.DCC(
@@ -121,6 +122,14 @@ def test_paths_keep_their_own_evidence(selected):
 
 def test_what_a_walk_has_estimated_is_no_warning(selected):
     assert not [text for text in selected.warnings if "not found" in text or "never visited" in text]
+
+
+def test_a_walk_says_what_was_not_found_where_exploration_was_cut_short(selected):
+    """The bound for paths that the prior's executions did not reach has no part in the error then."""
+    run, possible = selected.run, selected.log_evidence + 50.0
+    cut = join(selected.solutions, run.prior_mass_found, possible, run.known_share)
+    assert cut.log_evidence_sd == pytest.approx(selected.log_evidence_sd)
+    assert join(selected.solutions, run.prior_mass_found, possible).log_evidence_sd > 40
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4, 5))])

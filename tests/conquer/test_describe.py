@@ -88,10 +88,13 @@ def some_kept():
     ab.observe("y", dist.Normal(x + k + b + jnp.all(z == 1), 1.0), 0.0)
 
 
+ALL_TABLES = "33,554,432 in all tables, or 32,768 in those of 4 variables or fewer"
+
+
 def test_what_is_kept_and_why():
     assert is_text(
         text_of(some_kept, elimination=Elimination(max_factor=2**6, max_numbers=2**25)),
-        """
+        f"""
         always: 7 of 15 discrete variables summed out, in this order:
           n, alone: 4 values
           z[6] … z[11], with factors of up to 6 variables: 2 values each
@@ -99,15 +102,15 @@ def test_what_is_kept_and_why():
           terms of a point: at most 128 evaluations of the program's graph
           tables of a point: #
           kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
-          kept, since too many interact (more than 64 numbers in a factor, 33,554,432 in all tables, or 32,768 in those of 4 variables or fewer): z[0] … z[5]
+          kept, since too many interact (more than 64 numbers in a factor, {ALL_TABLES}): z[0] … z[5]
         """,
     )
     assert is_text(
         text_of(some_kept, elimination=Elimination(max_factor=1, max_numbers=2**25)),
-        """
+        f"""
         always: none of 15 discrete variables summed out.
           kept, since a window with nearly all mass would be too wide (10,000 values, or the tables too large): k, b
-          kept, since too many interact (more than 1 numbers in a factor, 33,554,432 in all tables, or 32,768 in those of 4 variables or fewer): n, z[0] … z[11]
+          kept, since too many interact (more than 1 numbers in a factor, {ALL_TABLES}): n, z[0] … z[11]
         """,
     )
 

@@ -59,9 +59,9 @@ def join(
     if not np.isfinite(total):
         return Evidence(total, np.inf, weights, weights)
     doubt = doubts_of(solutions, total, weights)
-    not_found = 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
-    whole = 1 + doubt.sum() + not_found
+    whole = 1 + doubt.sum()
     if known_share is None:
+        whole += 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
         gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log(whole))
     else:
         share, share_sd = known_share
