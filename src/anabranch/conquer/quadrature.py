@@ -120,7 +120,7 @@ class Quadrature:
     """
 
     max_dim: int = 1
-    max_gaussian: int = 30
+    max_gaussian: int = 60
     tolerance: float = 1e-6
     nodes: int = 10
     prior_draws: int = 128
