@@ -13,8 +13,9 @@ from anabranch.combine.names import listed_names
 from anabranch.combine.solution import Solution
 from anabranch.conquer.estimate import heavy_tailed
 from anabranch.conquer.weights import systematic
+from anabranch.label import is_label
 
-__all__ = ["MIN_DRAWS", "Function", "Part", "effective_draws", "parts_of", "sampled"]
+__all__ = ["MIN_DRAWS", "Function", "Part", "called", "effective_draws", "parts_of", "sampled"]
 
 Function = Callable[[Draw], Any]
 
@@ -44,7 +45,7 @@ def parts_of(solutions: Sequence[Solution], weights: np.ndarray, f: Function, ma
     """
     lacked: dict[str, None] = {}
     at_draws = [
-        (k, sample, _called(f, solutions[k], solutions[k].points[sample[0]], lacked))
+        (k, sample, called(f, solutions[k], solutions[k].points[sample[0]], lacked, _numbers))
         for k, sample in sampled(solutions, weights, max_draws)
     ]
     present = [value for *_, values in at_draws for value in values if value is not None]
@@ -97,13 +98,24 @@ def effective_draws(solution: Solution) -> float:
     return float(ess / heavy_tailed(1.0, estimate.pareto_k, ess) ** 2)
 
 
-def _called(f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None]) -> list[np.ndarray | None]:
-    """f at each point; None where it is, or where the draw lacks a name that f reads, which is added to `lacked`."""
-    out: list[np.ndarray | None] = [None] * len(points)
+def _numbers(value: Any) -> np.ndarray:
+    if is_label(value):
+        raise errors.NotANumber(
+            f"the label {value!r} is no number, and has no mean and no quantiles",
+            remedy="Use posterior.probability for the probability of each text, or compare it: draw[name] == text",
+        )
+    return np.asarray(value, np.float64)
+
+
+def called(
+    f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None], convert: Callable[[Any], Any]
+) -> list[Any]:
+    """f at each point, converted; None where it is, or where the draw lacks a name that f reads: then in `lacked`."""
+    out: list[Any] = [None] * len(points)
     for i, draw in drawn_at(solution.path, points):
         try:
             value = f(draw)
-            out[i] = None if value is None else np.asarray(value, np.float64)
+            out[i] = None if value is None else convert(value)
         except errors.UnknownName as error:
             if error.name is None:  # raised by something other than a draw
                 raise
