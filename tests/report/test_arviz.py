@@ -74,7 +74,7 @@ def test_arviz_summarises_compares_and_plots_it(posterior, data):
     assert table.r_hat.drop("twice").between(0.99, 1.02).all()
     assert abs(table["mean"]["mean"] - solved.weights() @ solved.means()) < 0.1
     loo = az.loo(data)
-    ours = ab.compare({"a": posterior, "b": posterior}).table.elpd[0]
+    ours = ab.compare({"a": posterior, "b": posterior}).table.elpd.iloc[0]
     assert abs(loo.elpd_loo - ours) < 0.1
     other = posterior.to_arviz(path="model = 1", n=1000)
     assert set(az.compare({"all": data, "one": other}).index) == {"all", "one"}
