@@ -24,7 +24,7 @@ from anabranch.combine.solution import Run, Solution
 from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
-from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.limits import TOLERANCE, Limits, Tolerance, interruptible
 from anabranch.progress import Progress, make_progress
 from anabranch.settings import flag, function, share, whole
 from anabranch.settings import names as names_rule
@@ -81,7 +81,7 @@ class Posterior(Exported):
         self,
         budget: int = 1_000_000,
         seconds: float | None = None,
-        tolerance: float | None = TOLERANCE,
+        tolerance: float | Tolerance | None = TOLERANCE,
         *,
         progress: bool | None = None,
         workers: int | None = None,
@@ -106,7 +106,7 @@ class Posterior(Exported):
             (True, True)
         """
         budget = whole(1)("budget", budget)
-        limits = Limits(self.run.evaluations + budget, seconds, tolerance)
+        limits = Limits.given(self.run.evaluations + budget, seconds, tolerance)
         workers = whole(1).or_none()("workers", workers)
         progress = flag().or_none()("progress", progress)
         if self.resume is None:
