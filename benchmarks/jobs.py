@@ -338,7 +338,7 @@ def job_compare(infer):
     y = 3.0 * x / (0.8 + x) + 0.3 * rng.normal(size=20)
     models = [straight, saturating, logistic]
     posteriors = {model.__name__: infer(model, x, y) for model in models}
-    table = ab.compare(posteriors).table.set_index("model")
+    table = ab.compare(posteriors).table
 
     def likelihood(mean, log_sigma):
         sigma = np.exp(log_sigma)

@@ -119,11 +119,19 @@ def test_what_is_not_a_distribution(statement, given, description):
 @pytest.mark.parametrize(
     "given", [None, "1.0", ["a"], [[1.0], [1.0, 2.0]], pd.Series(["a"]), dist.Normal(0.0, 1.0), float]
 )
-@pytest.mark.parametrize("statement", [observe, factor, deterministic])
+@pytest.mark.parametrize("statement", [observe, factor])
 def test_what_is_not_a_number(statement, given):
     first = (dist.Normal(0.0, 1.0),) if statement is observe else ()
     with pytest.raises(TypeError, match=f"{statement.__name__} expects a number or an array as its .* was given"):
         statement("x", *first, given)
+
+
+@pytest.mark.parametrize("given", [["a"], [[1.0], [1.0, 2.0]], pd.Series(["a"]), dist.Normal(0.0, 1.0), float])
+def test_what_is_neither_a_number_nor_a_label(given):
+    with pytest.raises(
+        TypeError, match=r"deterministic expects a number, an array or text, or a tuple of .* was given"
+    ):
+        deterministic("x", given)
 
 
 @pytest.mark.parametrize(

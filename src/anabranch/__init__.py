@@ -12,12 +12,13 @@ from anabranch.divide import Division, Evaluation, Executions, NamedValues, Path
 from anabranch.execution import Processes, Ray, Threads
 from anabranch.inference import infer
 from anabranch.language import deterministic, factor, observe, sample
+from anabranch.limits import Tolerance
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DCC", "Comparison", "Division", "Draw", "Draws", "Evaluation", "Executions", "NamedValues", "Odds", "Path",
     "Posterior", "PosteriorWithEvidence", "PriorDraws", "Processes", "Ray", "RunProgress", "SiteInfo", "Threads",
-    "compare", "describe", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe", "prior",
-    "read_progress", "sample",
+    "Tolerance", "compare", "describe", "deterministic", "engines", "factor", "find_paths", "infer", "load", "observe",
+    "prior", "read_progress", "sample",
 ]  # fmt: skip

@@ -145,6 +145,10 @@ class NotDiscrete(AnabranchError, TypeError):
     """Raised for the probability of a value of a continuous quantity; use the `expectation` of an indicator."""
 
 
+class NotANumber(AnabranchError, TypeError):
+    """Raised when a mean or a quantile of text is asked for."""
+
+
 class NoDraws(AnabranchError):
     """Raised when no point of positive density was found to draw; give the run more budget, or check the data."""
 

@@ -12,7 +12,7 @@ from anabranch.cores import available_cores, one_blas_thread
 from anabranch.dcc import DCC
 from anabranch.divide import Division, divide
 from anabranch.execution import Executor, Threads
-from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.limits import TOLERANCE, Limits, Tolerance, interruptible
 from anabranch.progress import Progress, make_progress
 
 __all__ = ["Engine", "infer"]
@@ -37,7 +37,7 @@ def infer(
     seed: int = 0,
     budget: int = 1_000_000,
     seconds: float | None = None,
-    tolerance: float | None = TOLERANCE,
+    tolerance: float | Tolerance | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -54,7 +54,7 @@ def infer(
     seed: int = 0,
     budget: int = 1_000_000,
     seconds: float | None = None,
-    tolerance: float | None = TOLERANCE,
+    tolerance: float | Tolerance | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -70,7 +70,7 @@ def infer(
     seed: int = 0,
     budget: int = 1_000_000,
     seconds: float | None = None,
-    tolerance: float | None = TOLERANCE,
+    tolerance: float | Tolerance | None = TOLERANCE,
     progress: bool | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -89,6 +89,7 @@ def infer(
         budget: evaluations of the density, with or without its gradient; exceeded by 2 % at most.
         seconds: exceeded by a second at most, and by a compilation that has begun; the estimates so far are returned.
         tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
+            `ab.Tolerance(0.01, of=f)` stops at that error of the expectation of f, instead.
         progress: whether to show what happens; by default in a terminal or a notebook, and elsewhere as a line in the
             log every half a minute.
         workers: threads of `DCC`; by default as many as the process may use cores. Other engines have one, and so has
@@ -111,7 +112,7 @@ def infer(
         {0: 0.9, 1: 0.1}
     """
     _check_arguments(program, args, kwargs)
-    limits = Limits(budget, seconds, tolerance)
+    limits = Limits.given(budget, seconds, tolerance)
     engine = DCC() if engine is None else engine
     settings.functions("run", example="ab.DCC()")("engine", engine)
     workers = settings.whole(1).or_none()("workers", workers) or available_cores()
@@ -120,6 +121,11 @@ def infer(
         raise errors.BadSetting(
             f"{type(engine).__name__} saves no checkpoints: only DCC(), the default, does",
             remedy="Leave checkpoint out, or the engine",
+        )
+    if isinstance(tolerance, Tolerance) and not isinstance(engine, DCC):
+        raise errors.BadSetting(
+            f"{type(engine).__name__} does not stop at the error of an expectation: only DCC(), the default, does",
+            remedy="Give a number as the tolerance, or leave the engine out",
         )
     seed, progress = settings.seed()("seed", seed), settings.flag().or_none()("progress", progress)
     with one_blas_thread(), interruptible(limits), make_progress(progress, limits) as display:

@@ -21,6 +21,7 @@ from numpyro.distributions import Distribution
 
 from anabranch import addresses
 from anabranch.errors import OutsideProgram
+from anabranch.label import Label, is_label
 from anabranch.numpyro_internals import is_handled
 
 __all__ = ["deterministic", "drawing_what_is_not_observed", "factor", "observe", "sample"]
@@ -104,9 +105,12 @@ def factor(*arguments: Any) -> None:
 @overload
 def deterministic(value: ArrayLike, /) -> Any: ...
 @overload
-def deterministic(name: str, value: ArrayLike, /) -> Any: ...
+def deterministic(name: str, value: ArrayLike | str | tuple[Any, ...] | None, /) -> Any: ...
 def deterministic(*arguments: Any) -> Any:
     """Record a computed value next to the random ones and return it: `deterministic(value)`, with or without a name.
+
+    The value is a number, an array, or a label: text, None, or a tuple of these with plain numbers between them. Text
+    needs a name.
 
     >>> import numpyro.distributions as dist
     >>> from numpyro.handlers import seed, trace
@@ -116,10 +120,21 @@ def deterministic(*arguments: Any) -> Any:
     >>> sites = trace(seed(program, 0)).get_trace()
     >>> bool(sites["square"]["value"] == sites["x"]["value"] ** 2)
     True
+    >>> import anabranch as ab
+    >>> def curve(y):
+    ...     k = ab.sample("k", dist.Bernoulli(0.5))
+    ...     ab.deterministic("formula", "x" if k else "x*sqrt(x)")
+    ...     ab.observe("y", dist.Normal(4.0 if k else 8.0, 1.0), y)
+    >>> ab.infer(curve, 6.2).probability("formula")
+    {'x*sqrt(x)': 0.69 ± 0, 'x': 0.31 ± 0}
     """
     name, (value,) = _split("deterministic", arguments, "value")
-    value = _numbers("deterministic", "value", value)
-    return numpyro.deterministic(_address("deterministic", name, sys._getframe(1)), value)
+    if not is_label(value):
+        value = _numbers("deterministic", "value", value, or_label=True)
+    # To NumPyro, a value of None is one that is still to be computed.
+    given = Label(None) if value is None else value
+    kept = numpyro.deterministic(_address("deterministic", name, sys._getframe(1)), given)
+    return None if isinstance(kept, Label) else kept
 
 
 def _split(statement: str, arguments: tuple[Any, ...], *expected: str) -> tuple[str | None, tuple[Any, ...]]:
@@ -156,14 +171,17 @@ def _check_distribution(statement: str, given: Any) -> None:
     )
 
 
-def _numbers(statement: str, role: str, given: Any) -> Any:
+def _numbers(statement: str, role: str, given: Any, or_label: bool = False) -> Any:
     """A number or an array as it is; a list or a column of numbers as an array."""
     if isinstance(given, (numbers.Number, np.generic, np.ndarray, jax.Array)) or hasattr(given, "__jax_array__"):
         return given
     if isinstance(given, list | tuple) or (hasattr(given, "__array__") and not isinstance(given, type)):
         with contextlib.suppress(TypeError, ValueError):  # lists of unequal length, among others
             return _array(given)
-    raise TypeError(f"{statement} expects a number or an array as its {role} and was given {_described(given)}")
+    expected = (
+        "a number, an array or text, or a tuple of text and plain numbers" if or_label else "a number or an array"
+    )
+    raise TypeError(f"{statement} expects {expected} as its {role} and was given {_described(given)}")
 
 
 def _array(given: Any) -> Any:

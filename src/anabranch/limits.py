@@ -14,19 +14,20 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import FrameType
+from typing import Any
 
 import numpy as np
 
-from anabranch.settings import check, finite, instance, positive, seconds, whole
+from anabranch.settings import check, finite, function, instance, positive, seconds, whole
 
 __all__ = [
-    "INTERRUPTED", "LONGEST_PIECE", "OUT_OF_MEMORY", "TOLERANCE", "LimitReached", "Limits", "Pace", "checkpoint",
-    "current", "enforced", "holding", "interruptible", "time_limit",
+    "INTERRUPTED", "LONGEST_PIECE", "OUT_OF_MEMORY", "TOLERANCE", "LimitReached", "Limits", "Pace", "Tolerance",
+    "checkpoint", "current", "enforced", "holding", "interruptible", "time_limit",
 ]  # fmt: skip
 
 TOLERANCE = 0.005
@@ -55,11 +56,38 @@ class Earlier:
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """The standard error of an expectation at which a run of `DCC` stops: `tolerance=Tolerance(0.01, of=f)`.
+
+    The evaluations go to the paths on which the error of the expectation depends, however heavy the others are.
+
+    Args:
+        bound: the standard error.
+        of: the function of a draw whose expectation is wanted, as in `Posterior.expectation`.
+
+    Example:
+        >>> import anabranch as ab
+        >>> from anabranch import programs
+        >>> below = lambda draw: draw["z0"] < -1.0
+        >>> posterior = ab.infer(programs.branching, 2.0, tolerance=ab.Tolerance(0.01, of=below))
+        >>> posterior.expectation(below, max_draws=100_000)[1] < 0.01
+        True
+    """
+
+    bound: float
+    of: Callable[[Any], Any]
+
+    def __post_init__(self) -> None:
+        check(self, bound=positive(), of=function("of a draw"))
+
+
+@dataclass(frozen=True)
 class Limits:
     """A budget of evaluations, a time in seconds, and a tolerance for the errors; the first that is reached counts.
 
     An evaluation is one point at which the density of a path was computed, with or without its gradient. `cancelled`
-    is set when the user interrupts the run. `earlier` counts as if it had passed since the start.
+    is set when the user interrupts the run. `earlier` counts as if it had passed since the start. `target` is the
+    function of a draw whose expectation the tolerance is for: None for log Z and the weights of the paths.
     """
 
     budget: int = 1_000_000
@@ -68,11 +96,20 @@ class Limits:
     started: float = field(default_factory=time.monotonic, compare=False)
     cancelled: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
     earlier: Earlier = field(default_factory=Earlier, compare=False, repr=False)
+    target: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         event = instance(threading.Event, "a threading.Event")
         check(self, budget=whole(1), seconds=seconds(), tolerance=positive().or_none(), started=finite(),
-              cancelled=event, earlier=instance(Earlier, "an Earlier()"))  # fmt: skip
+              cancelled=event, earlier=instance(Earlier, "an Earlier()"),
+              target=function("of a draw").or_none())  # fmt: skip
+
+    @classmethod
+    def given(cls, budget: int, seconds: float | None, tolerance: float | Tolerance | None) -> Limits:
+        """The limits that a user gives: the tolerance is a number, or that of an expectation."""
+        if isinstance(tolerance, Tolerance):
+            return cls(budget, seconds, tolerance.bound, target=tolerance.of)
+        return cls(budget, seconds, tolerance)
 
     @property
     def elapsed(self) -> float:
@@ -118,6 +155,8 @@ class Limits:
         """
         seconds = "" if self.seconds is None else f"seconds={self.seconds:g}, "
         tolerance = "None" if self.tolerance is None else f"{self.tolerance:g}"
+        if self.target is not None:
+            tolerance = f"ab.Tolerance({tolerance}, of={getattr(self.target, '__name__', 'f')})"
         return f"budget={self.budget:_}, {seconds}tolerance={tolerance}"
 
     @property

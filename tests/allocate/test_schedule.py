@@ -154,10 +154,10 @@ def test_negligible_paths_are_not_refined():
 def test_no_path_gets_more_than_it_needs_to_the_tolerance():
     """An error of 0.01 is half of a tolerance of 0.02; half of that takes four times the 40,000 evaluations."""
     only = record(0, sd=0.01, evaluations=40_000)
-    assert Refinement().evaluations_to_tolerance(only, 1.0, 500, state(only, tolerance=0.02)) == 40_000
-    assert Refinement().evaluations_to_tolerance(only, 1.0, 500, state(only, tolerance=0.01)) == 160_000
-    assert Refinement().evaluations_to_tolerance(only, 1.0, 500, state(only, tolerance=None)) == 1_000_000
-    assert Refinement().evaluations_to_tolerance(only, 0.01, 500, state(only, tolerance=0.02)) == 500
+    assert Refinement().evaluations_to_tolerance(only, 0.01, 500, state(only, tolerance=0.02)) == 40_000
+    assert Refinement().evaluations_to_tolerance(only, 0.01, 500, state(only, tolerance=0.01)) == 160_000
+    assert Refinement().evaluations_to_tolerance(only, 0.01, 500, state(only, tolerance=None)) == 1_000_000
+    assert Refinement().evaluations_to_tolerance(only, 0.0001, 500, state(only, tolerance=0.02)) == 500
 
 
 def test_a_round_is_shared_by_the_allocator():

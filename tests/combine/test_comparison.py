@@ -30,7 +30,7 @@ def models():
 
 @pytest.fixture(scope="module")
 def table(models):
-    return ab.compare(models, prior={"narrow": 1, "wide": 4, "middle": 1}).table.set_index("model")
+    return ab.compare(models, prior={"narrow": 1, "wide": 4, "middle": 1}).table
 
 
 def test_evidences_and_bayes_factors_are_exact_within_their_errors(table):
@@ -68,18 +68,18 @@ def test_it_prints_and_plots_itself(models, tmp_path):
     comparison = ab.compare(models)
     lines = repr(comparison).splitlines()
     assert lines[0].split()[0] == "model"
-    assert [line.split()[0] for line in lines[1:4]] == comparison.table.model.tolist()
+    assert [line.split()[0] for line in lines[1:4]] == comparison.table.index.tolist()
     assert "±" in lines[1]
     assert comparison._repr_html_().count("<tr>") == 4
     figure = comparison.plot(file=tmp_path / "comparison.png")
     assert (tmp_path / "comparison.png").stat().st_size > 1000
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == comparison.table.model.tolist()
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == comparison.table.index.tolist()
 
 
 def test_a_model_with_random_control_flow_is_compared_by_all_its_paths(models):
     """The mixture of three models has the leave-one-out density of the mixture."""
     posterior = solved.posterior(solved.divided(), n=4000)
-    row = ab.compare({"choice": posterior, **models}).table.set_index("model").loc["choice"]
+    row = ab.compare({"choice": posterior, **models}).table.loc["choice"]
     evidences = solved.evidences()
     exact = 0.0
     for i in range(4):
@@ -227,7 +227,7 @@ def test_posteriors_without_their_programs_are_compared_by_evidence(models, tmp_
     some = {"narrow": ab.load(tmp_path / "narrow"), "wide": models["wide"]}
     comparison = ab.compare(some)
     expected = log_evidence(SCALES["wide"]) - log_evidence(SCALES["narrow"])
-    factor, sd = comparison.table.log_bayes_factor[1], comparison.table.log_bayes_factor_sd[1]
+    factor, sd = comparison.table.log_bayes_factor.iloc[1], comparison.table.log_bayes_factor_sd.iloc[1]
     assert abs(factor - expected) < 4 * sd + 1e-6 < 0.1
     assert comparison.table.elpd.isna().all()
     [note] = comparison.notes

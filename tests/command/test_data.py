@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from anabranch.command import data
@@ -120,3 +122,13 @@ def test_parquet_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(data, "find_spec", lambda _: None)
     with pytest.raises(WrongUsage, match=r"pip install 'anabranch\[parquet\]'"):
         read(tmp_path / "a.parquet")
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_parquet_is_read(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": [1.0, 2.5, 4.0], "n": [1, 2, 3], "is_new": [True, False, True]})
+    table.to_parquet(tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet").values
+    assert list(found) == ["x", "n", "is_new"]
+    for name, column in found.items():
+        np.testing.assert_array_equal(column, table[name].to_numpy())

@@ -55,11 +55,9 @@ class Refinement:
     def _shared(self, state: AllocationState) -> list[Visit]:
         """A round shared by the allocator."""
         settings, thresholds, left = state.settings, state.settings.thresholds, state.evaluations_left
-        weights = state.table.weights()
-        records = self.candidates(state)
+        errors, records = state.errors(), self.candidates(state)
         if settings.prune_negligible:
-            errors = {each: weights[each] * each.error for each in records}
-            least = max(errors.values(), default=0.0) / self.max_ratio
+            least = max((errors[each] for each in records), default=0.0) / self.max_ratio
             if state.limits.tolerance is not None:  # those on which it depends whether it is met
                 least = max(least, state.limits.tolerance / (2 * np.sqrt(len(records) or 1)))
             records = [each for each in records if errors[each] > least] or records
@@ -73,7 +71,7 @@ class Refinement:
         each = min(each, max(int(left / thresholds.overrun / max(times.total(), 1)), 1))
         visits = []
         for record, count in ((records[i], count) for i, count in times.items()):
-            needed = self.evaluations_to_tolerance(record, weights[record], fewest, state)
+            needed = self.evaluations_to_tolerance(record, errors[record], fewest, state)
             most = max(count * each, min(int(self.growth * record.target.evaluations), left // (4 * len(times))))
             visits.append(Visit(record, min(most, needed), int(thresholds.overrun * most)))
         return visits
@@ -92,12 +90,12 @@ class Refinement:
         least = table.log_evidence - thresholds.negligible
         return [each for each in records if each.estimate is None or _log_upper(each) > least]
 
-    def evaluations_to_tolerance(self, record: PathRecord, weight: float, least: int, state: AllocationState) -> int:
+    def evaluations_to_tolerance(self, record: PathRecord, error: float, least: int, state: AllocationState) -> int:
         """About the evaluations after which the path's part of the error is half of the tolerance."""
         tolerance = state.limits.tolerance
-        if tolerance is None or not state.settings.prune_negligible or not np.isfinite(record.error):
+        if tolerance is None or not state.settings.prune_negligible or not np.isfinite(error):
             return state.limits.budget
-        return int(max(record.target.evaluations * (2 * weight * record.error / tolerance) ** 2, least))
+        return int(max(record.target.evaluations * (2 * error / tolerance) ** 2, least))
 
 
 def _log_upper(record: PathRecord) -> float:
@@ -109,8 +107,8 @@ def _log_upper(record: PathRecord) -> float:
 def under_explored(state: AllocationState) -> list[PathRecord]:
     """The under-explored paths: with mass, and too few evaluations to show a mode that the first visit missed, or
     without the confirmation of another method."""
-    thresholds, weights = state.settings.thresholds, state.table.weights()
-    matter = [record for record, weight in weights.items() if weight > thresholds.weight_that_matters]
+    thresholds, importance = state.settings.thresholds, state.importance()
+    matter = [record for record, share in importance.items() if share > thresholds.weight_that_matters]
     enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
     by_sampling = (each for each in matter if not (each.is_exact or each.gave_up or each.path.interpreted))
     return [each for each in by_sampling if each.target.evaluations < enough or not each.is_confirmed]

@@ -105,6 +105,14 @@ class AllocationState:
         """The tolerance of the run; the default where it has none."""
         return self.limits.tolerance or TOLERANCE
 
+    def errors(self) -> dict[PathRecord, float]:
+        """The part of each path in the error that the tolerance is for: w_k s_k, if that is the error of log Z."""
+        return {record: weight * record.error if weight else 0.0 for record, weight in self.table.weights().items()}
+
+    def importance(self) -> dict[PathRecord, float]:
+        """How much each path matters for that error, as shares: the weights, if it is that of log Z."""
+        return self.table.weights()
+
     @property
     def has_many_paths(self) -> bool:
         """Whether there are so many paths that each gets less."""

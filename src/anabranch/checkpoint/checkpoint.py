@@ -199,11 +199,16 @@ def _fingerprint(settings: DCC, division: Division, limits: Limits, seed: int) -
     run = {
         "program": program.name, "function": program_fingerprint(program.function),
         "data": data_fingerprint(program.args, program.kwargs), "seed": seed, "budget": limits.budget,
-        "tolerance": limits.tolerance, "engine": _text_of(settings), "split": dict(program.split),
+        "tolerance": _tolerance(limits),
+        "engine": _text_of(settings), "split": dict(program.split),
         "max_sites": program.max_sites, **versions,
     }  # fmt: skip
     plain: dict[str, Any] = json.loads(json.dumps(run))
     return plain
+
+
+def _tolerance(limits: Limits) -> Any:
+    return limits.tolerance if limits.target is None else [limits.tolerance, program_fingerprint(limits.target)]
 
 
 def _text_of(settings: DCC) -> str:

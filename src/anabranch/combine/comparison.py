@@ -55,10 +55,11 @@ class Comparison:
     """Models compared. It prints as a table, and `plot` draws it.
 
     Attributes:
-        table: a row for each model, that with the largest evidence first: `model`; `log_evidence`; `log_bayes_factor`,
-            against the first row; `probability`; `elpd`, the expected log predictive density by PSIS-LOO;
-            `elpd_difference`, to the best one; each with its error, as in `log_evidence_sd`; `pareto_k`, the largest
-            over the data; `stacking_weight`. NaN where it is not known, and a note says why.
+        table: a row for each model under its name, as in `table.loc["linear"]`, that with the largest evidence first:
+            `log_evidence`; `log_bayes_factor`, against the first row; `probability`; `elpd`, the expected log
+            predictive density by PSIS-LOO; `elpd_difference`, to the best one; each with its error, as in
+            `log_evidence_sd`; `pareto_k`, the largest over the data; `stacking_weight`. NaN where it is not known, and
+            a note says why.
         notes: sentences on what cannot be compared, or is not reliable.
     """
 
@@ -95,8 +96,8 @@ def compare(models: Mapping[str, Posterior], prior: Mapping[str, float] | None =
         ...     ab.observe("y", dist.Normal(ab.sample("mu", dist.Normal(0.0, scale)), 1.0), y)
         >>> y = np.array([0.9, 1.6, 0.4, 1.3])
         >>> comparison = ab.compare({"narrow": ab.infer(model, y, 1.0), "wide": ab.infer(model, y, 100.0)})
-        >>> comparison.table.model.tolist(), comparison.table.log_bayes_factor.round(1).tolist()
-        (['narrow', 'wide'], [0.0, -4.1])
+        >>> comparison.table.index.tolist(), round(comparison.table.loc["wide", "log_bayes_factor"], 1)
+        (['narrow', 'wide'], -4.1)
     """
     if not isinstance(models, Mapping) or len(models) < 2 or not all(isinstance(x, Posterior) for x in models.values()):
         raise BadSetting('models must be two or more posteriors by name, as in {"linear": a, "quadratic": b}')
@@ -106,8 +107,8 @@ def compare(models: Mapping[str, Posterior], prior: Mapping[str, float] | None =
     elpd, notes = _by_prediction(names, predictions)
     import pandas as pd
 
-    table = pd.DataFrame({"model": names, **evidence, **elpd})
-    table = table.sort_values(["log_evidence", "elpd"], ascending=False, ignore_index=True, kind="stable")
+    table = pd.DataFrame({**evidence, **elpd}, index=pd.Index(names, name="model"))
+    table = table.sort_values(["log_evidence", "elpd"], ascending=False, kind="stable")
     return Comparison(table, (*_notes_of_evidence(models, predictions), *notes))
 
 

@@ -58,7 +58,7 @@ def _by_value(solutions: Sequence[Solution], weights: np.ndarray) -> dict[str, d
         constants = path.constants
         varying.update(set(path.names) - constants.keys())
         for name, value in constants.items():
-            found.setdefault(name, {}).setdefault(key_of(np.asarray(value)), []).append(k)
+            found.setdefault(name, {}).setdefault(key_of(value), []).append(k)
     for members in found.values():
         having = {k for numbers in members.values() for k in numbers}
         if len(having) < len(with_mass):

@@ -17,6 +17,7 @@ from anabranch.combine.saved_path import NOT_SAVED
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
 from anabranch.divide import NamedValues, Path, Program, has_functions, returned
+from anabranch.label import Label, is_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +50,8 @@ class Draw(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name in self._named.deterministics:
-            return self._at(self._named.deterministics[name], self._named.varies[0][name])
+            value = self._named.deterministics[name]
+            return value.value if isinstance(value, Label) else self._at(value, self._named.varies[0][name])
         if name not in self._named.values:
             error = errors.UnknownName(
                 f"this draw, of the path ({self.path}), has no {name!r}", remedy=f"It has: {', '.join(self)}"
@@ -71,8 +73,11 @@ class Draw(Mapping[str, Any]):
         return len({**self._named.values, **self._named.deterministics})
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={np.array2string(np.asarray(self[name]), precision=4)}" for name in self)
-        return f"Draw({self.path!r}: {values})"
+        return f"Draw({self.path!r}: {', '.join(f'{name}={_in_words(value)}' for name, value in self.items())})"
+
+
+def _in_words(value: Any) -> str:
+    return repr(value) if is_label(value) else np.array2string(np.asarray(value), precision=4)
 
 
 def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
@@ -152,9 +157,11 @@ def checked_number(n: int, seed: int) -> tuple[int, int]:
 
 
 def gathered(values: Sequence[Any]) -> Any:
-    """One array for all draws, masked where a value is None; a list if the shapes differ."""
+    """One array for all draws, masked where a value is None; a list if the shapes differ, and of tuples with text."""
     present = [np.asarray(value) for value in values if value is not None]
-    if len({value.shape for value in present}) != 1 or any(value.dtype == object for value in present):
+    if len({(value.shape, value.dtype.kind == "U") for value in present}) != 1:
+        return list(values)
+    if any(value.dtype == object or (value.dtype.kind == "U" and value.ndim) for value in present):
         return list(values)
     if len(present) == len(values):
         return np.stack(present)
@@ -227,8 +234,11 @@ class Draws(Sequence[Draw]):
 
 
 def _columns(draw: Draw) -> dict[str, Any]:
-    out = {}
+    out: dict[str, Any] = {}
     for name, value in draw.items():
+        if is_label(value):
+            out[name] = value
+            continue
         array = np.asarray(value)
         for index in np.ndindex(array.shape):
             label = f"{name}[{','.join(map(str, index))}]" if index else name

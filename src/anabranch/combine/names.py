@@ -13,6 +13,7 @@ from anabranch import errors
 from anabranch.combine.draws import Draw
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
+from anabranch.label import is_label
 
 __all__ = ["Place", "check_name", "listed_names", "place_of", "reader"]
 
@@ -70,6 +71,8 @@ def reader(solutions: Sequence[Solution], f: str | Callable[[Draw], Any]) -> Cal
         place = _place(list(draw), name)
         if place is None:
             return draw[name]  # raises the error that names it
+        if is_label(draw[place.name]):
+            return draw[place.name]
         value = np.asarray(draw[place.name])
         has = len(place.element) == value.ndim and all(map(int.__lt__, place.element, value.shape))
         return value[place.element] if has or not place.element else None

@@ -13,8 +13,9 @@ from anabranch.combine.names import listed_names
 from anabranch.combine.solution import Solution
 from anabranch.conquer.estimate import heavy_tailed
 from anabranch.conquer.weights import systematic
+from anabranch.label import is_label
 
-__all__ = ["MIN_DRAWS", "Function", "Part", "effective_draws", "parts_of", "sampled"]
+__all__ = ["MIN_DRAWS", "Function", "Part", "all_draws", "called", "effective_draws", "numbers", "parts_of", "sampled"]
 
 Function = Callable[[Draw], Any]
 
@@ -44,7 +45,7 @@ def parts_of(solutions: Sequence[Solution], weights: np.ndarray, f: Function, ma
     """
     lacked: dict[str, None] = {}
     at_draws = [
-        (k, sample, _called(f, solutions[k], solutions[k].points[sample[0]], lacked))
+        (k, sample, called(f, solutions[k], solutions[k].points[sample[0]], lacked, numbers))
         for k, sample in sampled(solutions, weights, max_draws)
     ]
     present = [value for *_, values in at_draws for value in values if value is not None]
@@ -77,12 +78,17 @@ def sampled(
             yield k, _sample(solution, max(math.ceil(max_draws * math.sqrt(weight / heaviest)), MIN_DRAWS), rng)
 
 
+def all_draws(solution: Solution) -> tuple[np.ndarray, np.ndarray, float]:
+    """Indices and weights of all draws of a path, and c_k."""
+    weights = solution.weights
+    return np.arange(len(weights)), weights, 1 / (weights**2).sum() / effective_draws(solution)
+
+
 def _sample(solution: Solution, limit: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
     """Indices and weights of the draws of a path, resampled if they are more than the limit, and c_k."""
     weights, ess = solution.weights, effective_draws(solution)
-    own = 1 / (weights**2).sum()
     if len(weights) <= limit:
-        return np.arange(len(weights)), weights, own / ess
+        return all_draws(solution)
     chosen = systematic(weights, limit, rng)
     # The variance of resampling adds to that of the draws.
     return chosen, np.full(limit, 1 / limit), 1 + limit / ess
@@ -97,13 +103,25 @@ def effective_draws(solution: Solution) -> float:
     return float(ess / heavy_tailed(1.0, estimate.pareto_k, ess) ** 2)
 
 
-def _called(f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None]) -> list[np.ndarray | None]:
-    """f at each point; None where it is, or where the draw lacks a name that f reads, which is added to `lacked`."""
-    out: list[np.ndarray | None] = [None] * len(points)
+def numbers(value: Any) -> np.ndarray:
+    """What a function of a draw has returned, as an array; raises `NotANumber` for a label."""
+    if is_label(value):
+        raise errors.NotANumber(
+            f"the label {value!r} is no number, and has no mean and no quantiles",
+            remedy="Use posterior.probability for the probability of each text, or compare it: draw[name] == text",
+        )
+    return np.asarray(value, np.float64)
+
+
+def called(
+    f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None], convert: Callable[[Any], Any]
+) -> list[Any]:
+    """f at each point, converted; None where it is, or where the draw lacks a name that f reads: then in `lacked`."""
+    out: list[Any] = [None] * len(points)
     for i, draw in drawn_at(solution.path, points):
         try:
             value = f(draw)
-            out[i] = None if value is None else np.asarray(value, np.float64)
+            out[i] = None if value is None else convert(value)
         except errors.UnknownName as error:
             if error.name is None:  # raised by something other than a draw
                 raise

@@ -18,12 +18,13 @@ from anabranch.combine.maximum import best_point
 from anabranch.combine.names import check_name, reader
 from anabranch.combine.odds import Group, Odds, odds
 from anabranch.combine.paths_frame import paths_frame
+from anabranch.combine.probability_of_function import probability_of_function
 from anabranch.combine.quantile import Interval, quantile
 from anabranch.combine.solution import Run, Solution
 from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
-from anabranch.limits import TOLERANCE, Limits, interruptible
+from anabranch.limits import TOLERANCE, Limits, Tolerance, interruptible
 from anabranch.progress import Progress, make_progress
 from anabranch.settings import flag, function, share, whole
 from anabranch.settings import names as names_rule
@@ -80,7 +81,7 @@ class Posterior(Exported):
         self,
         budget: int = 1_000_000,
         seconds: float | None = None,
-        tolerance: float | None = TOLERANCE,
+        tolerance: float | Tolerance | None = TOLERANCE,
         *,
         progress: bool | None = None,
         workers: int | None = None,
@@ -105,7 +106,7 @@ class Posterior(Exported):
             (True, True)
         """
         budget = whole(1)("budget", budget)
-        limits = Limits(self.run.evaluations + budget, seconds, tolerance)
+        limits = Limits.given(self.run.evaluations + budget, seconds, tolerance)
         workers = whole(1).or_none()("workers", workers)
         progress = flag().or_none()("progress", progress)
         if self.resume is None:
@@ -174,12 +175,13 @@ class Posterior(Exported):
         """What is worth knowing and no failed diagnostic, as sentences: how many variables were not summed out."""
         return diagnose.notes_of(self.solutions, self.evidence)
 
-    def probability(self, name: str) -> probability.Probabilities:
-        """The posterior probability of each value of a discrete site or deterministic, the most probable first.
+    def probability(self, f: str | Callable[[Draw], Any], *, max_draws: int = 4000) -> probability.Probabilities:
+        """The posterior probability of each value of a discrete site, deterministic, or function of a draw.
 
-        It is a dictionary from value to probability, whose `errors` has the standard error of each. The value None
-        stands for executions without the name. A deterministic is discrete on a path where its values are whole
-        numbers, booleans, or the same at every draw. A vector is a tuple.
+        It is a dictionary from value to probability, the most probable first, whose `errors` has the standard error of
+        each. The value None stands for executions without the name. A deterministic is discrete on a path where its
+        values are text, whole numbers, booleans, or the same at every draw. A vector is a tuple. A function takes a
+        `Draw`, at `max_draws` draws of a path at most, and returns text, a number, an array, or a tuple of these.
 
         Example:
             >>> import anabranch as ab, numpyro.distributions as dist
@@ -188,9 +190,15 @@ class Posterior(Exported):
             ...     ab.observe("heads", dist.Binomial(10, 0.5 if fair else 0.9), heads)
             >>> ab.infer(coin, 7).probability("fair")
             {1: 0.6712 ± 0, 0: 0.3288 ± 0}
+            >>> ab.infer(coin, 7).probability(lambda draw: "fair" if draw["fair"] else "loaded")
+            {'fair': 0.6712 ± 0, 'loaded': 0.3288 ± 0}
         """
         self._check_draws()
-        return probability.probability(self.solutions, self.evidence, name, self._conditionals)
+        max_draws = whole(1)("max_draws", max_draws)
+        _QUANTITY("f", f)
+        if isinstance(f, str):
+            return probability.probability(self.solutions, self.evidence, f, self._conditionals)
+        return probability_of_function(self.solutions, self.evidence, f, max_draws)
 
     @property
     def decisions(self) -> pd.DataFrame:

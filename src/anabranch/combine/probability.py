@@ -27,6 +27,7 @@ from anabranch.combine.names import Place, check_name, place_of
 from anabranch.combine.parts import MIN_DRAWS, effective_draws
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
+from anabranch.label import Label, is_label
 
 __all__ = ["Conditionals", "Probabilities", "key_of", "probability"]
 
@@ -103,11 +104,20 @@ def _shares(
     weights = solution.weights
     squares = weights**2
     inflation = 1 / (squares.sum() * effective_draws(solution)) if len(weights) else 0.0
+    together: dict[Any, list[np.ndarray]] = {}
     for value, rows in _members(solution, name):
-        mean, square = (1.0, 0.0) if rows is None else (float(weights[rows].sum()), float(squares[rows].sum()))
-        variance = 0.0 if rows is None else inflation * ((1 - mean) ** 2 * square + mean**2 * (squares.sum() - square))
-        if rows is not None and effective_draws(solution) < MIN_DRAWS:
+        if rows is None:
+            yield value, Share(1.0, 0.0)
+        else:
+            together.setdefault(value, []).append(rows)
+    for value, parts in together.items():  # several decision sequences may have the same value
+        rows = np.concatenate(parts)
+        mean, square = min(float(weights[rows].sum()), 1.0), float(squares[rows].sum())
+        variance = inflation * ((1 - mean) ** 2 * square + mean**2 * max(squares.sum() - square, 0.0))
+        if effective_draws(solution) < MIN_DRAWS:
             variance = max(variance, len(rows) / len(weights) * (1 - len(rows) / len(weights)))
+        if len(rows) == len(weights):
+            mean, variance = 1.0, 0.0
         yield value, Share(mean, variance)
 
 
@@ -151,6 +161,11 @@ def _members(solution: Solution, name: str) -> Iterator[tuple[Any, np.ndarray | 
         if place.name not in both:
             yield None, named.index
             continue
+        if isinstance(label := both[place.name], Label):
+            if place.element:
+                raise IndexError(f"{name}: {place.name} is a label, without elements")
+            yield label.value, named.index
+            continue
         values = np.asarray(both[place.name])
         if not named.varies[0].get(place.name, True):
             yield key_of(values[place.element]), named.index
@@ -173,8 +188,11 @@ def _by_value(name: str, place: Place, path: Path, values: np.ndarray) -> Iterat
         yield key_of(value), rows
 
 
-def key_of(value: np.ndarray) -> Any:
-    """A value as Python numbers: an int where it is whole, a tuple for a vector."""
+def key_of(value: Any) -> Any:
+    """A value as Python numbers: an int where it is whole, a tuple for a vector; a label as it is."""
+    if is_label(value):
+        return value
+    value = np.asarray(value)
     if value.ndim:
         return tuple(key_of(part) for part in value)
     number = value.item()

@@ -11,8 +11,9 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.divide import NamedValues, Path, Program, SiteInfo, rebuild
+from anabranch.label import Label
 
-__all__ = ["SavedPath", "missing_program", "stored_values"]
+__all__ = ["SavedPath", "facts_of", "missing_program", "read", "read_facts", "stored_values", "written"]
 
 
 class _NotSaved:
@@ -104,7 +105,6 @@ def facts_of(path: Path) -> dict[str, Any]:
     """What is saved of a path, as plain numbers and text."""
     plain = (
         "description", "dim", "prior_probability", "log_prior_probability", "interpreted", "apart", "decisions",
-        "constants",
     )  # fmt: skip
     sites = [
         {"name": s.name, "shape": list(s.shape), "support": s.support, "discrete": bool(s.discrete), "where": s.where,
@@ -112,7 +112,13 @@ def facts_of(path: Path) -> dict[str, Any]:
          "value": None if s.value is None else s.value.tolist()}
         for s in path.sites
     ]  # fmt: skip
-    return {**{name: getattr(path, name) for name in plain}, "names": path.names, "sites": sites}
+    constants = {name: written(value) for name, value in path.constants.items()}
+    return {
+        **{name: getattr(path, name) for name in plain},
+        "constants": constants,
+        "names": path.names,
+        "sites": sites,
+    }
 
 
 def read_facts(saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,22 +133,36 @@ def read_facts(saved: Mapping[str, Any]) -> dict[str, Any]:
     for site in sites:
         if site.discrete and site.columns is not None:
             discrete[site.columns] = True
-    return {**saved, "sites": sites, "discrete": discrete, "addresses": tuple(site.name for site in sites)}
+    constants = {name: read(value) for name, value in saved["constants"].items()}
+    addresses = tuple(site.name for site in sites)
+    return {**saved, "sites": sites, "discrete": discrete, "addresses": addresses, "constants": constants}
+
+
+def written(value: Any) -> Any:
+    """A constant of a path for JSON, which has no tuples."""
+    return {"tuple": list(map(written, value))} if isinstance(value, tuple) else value
+
+
+def read(value: Any) -> Any:
+    """What `written` has written."""
+    return tuple(map(read, value["tuple"])) if isinstance(value, dict) else value
 
 
 def stored_values(path: Path, points: np.ndarray) -> list[NamedValues]:
-    """The numbers of sites and deterministics at the draws, those with the same names and shapes together."""
+    """The numbers and labels at the draws, those with the same names, shapes and labels together."""
     together: dict[Any, list[NamedValues]] = {}
     for part in path.outcomes(points):
+        labels = {n: x for n, x in part.deterministics.items() if isinstance(x, Label)}
         kept = {n: np.asarray(x) for n, x in part.deterministics.items() if _is_numeric(x)}
-        varies = {n: bool(part.varies[0][n]) for n in kept}
+        varies = {n: bool(part.varies[0][n]) for n in kept} | dict.fromkeys(labels, False)
         shapes = [(n, x.shape[1:], x.dtype.str) for n, x in part.values.items()]
         constants = [
             (n, x.shape[1:] if varies[n] else x.shape, x.dtype.str, varies[n], None if varies[n] else x.tobytes())
             for n, x in kept.items()
         ]
-        key = (tuple(shapes), tuple(constants))
-        together.setdefault(key, []).append(replace(part, deterministics=kept, result=None, varies=(varies, False)))
+        key = (tuple(shapes), tuple(constants), tuple((n, repr(x)) for n, x in labels.items()))
+        same = replace(part, deterministics={**kept, **labels}, result=None, varies=(varies, False))
+        together.setdefault(key, []).append(same)
     return [_joined(parts) for parts in together.values()]
 
 

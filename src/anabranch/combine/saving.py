@@ -31,11 +31,12 @@ import numpy as np
 from anabranch import errors
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.history import History
-from anabranch.combine.saved_path import SavedPath, facts_of, missing_program, read_facts, stored_values
+from anabranch.combine.saved_path import SavedPath, facts_of, missing_program, read, read_facts, stored_values, written
 from anabranch.combine.solution import Run, Solution
 from anabranch.conquer.elimination import Elimination
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import NamedValues, Path, Program, data_fingerprint, function_fingerprint, remade, source_of
+from anabranch.label import Label
 
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
@@ -154,7 +155,9 @@ def _numbers(solution: Solution, arrays: _Arrays) -> dict[str, Any]:
         ],
         "values": [
             {"index": arrays(part.index), "values": {n: arrays(x) for n, x in part.values.items()},
-             "deterministics": {n: arrays(x) for n, x in part.deterministics.items()}, "varies": part.varies[0]}
+             "deterministics": {n: arrays(x) for n, x in part.deterministics.items() if not isinstance(x, Label)},
+             "labels": {n: written(x.value) for n, x in part.deterministics.items() if isinstance(x, Label)},
+             "varies": part.varies[0]}
             for part in values
         ],
     }  # fmt: skip
@@ -320,7 +323,10 @@ def _stored(saved: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
         NamedValues(
             arrays[part["index"]],
             {n: arrays[key] for n, key in part["values"].items()},
-            {n: arrays[key] for n, key in part["deterministics"].items()},
+            {
+                **{n: arrays[key] for n, key in part["deterministics"].items()},
+                **{n: Label(read(x)) for n, x in part.get("labels", {}).items()},  # earlier versions saved none
+            },
             None,
             (part["varies"], False),
         )

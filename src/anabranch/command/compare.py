@@ -40,7 +40,7 @@ def perform(given: argparse.Namespace) -> int:
         for name, folder in zip(_names(given.runs), given.runs, strict=True)
     }
     comparison = compare(models)
-    rows = {"models": comparison.table.to_dict("records"), "notes": comparison.notes}
+    rows = {"models": comparison.table.reset_index().to_dict("records"), "notes": comparison.notes}
     print(json.dumps(plain(rows), indent=1) if given.json else comparison)
     return WARNED if any(posterior.warnings for posterior in models.values()) else FINE
 

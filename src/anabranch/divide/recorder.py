@@ -32,6 +32,7 @@ from anabranch.divide.source_location import negated, question, source_line, use
 from anabranch.divide.terms import Terms
 from anabranch.divide.watchdog import Watch
 from anabranch.errors import Place
+from anabranch.label import Label, is_label
 from anabranch.limits import checkpoint, holding
 from anabranch.numpyro_internals import ONE_AT_A_TIME, caller_of_prng_key, control_flow
 
@@ -235,7 +236,8 @@ class Recorder(Messenger):
 
     def _deterministic(self, msg: dict[str, Any]) -> None:
         self._claim(Place(msg["name"], user_location()))
-        self.recording.deterministics[msg["name"]] = msg["value"]
+        value = msg["value"]
+        self.recording.deterministics[msg["name"]] = Label(value) if is_label(value) else value
 
     def _plate(self, msg: dict[str, Any]) -> None:
         size = msg["args"][0]

@@ -22,6 +22,7 @@ from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
 from anabranch.divide.observation import Observation
 from anabranch.divide.repetitions import Repetitions, Signature
+from anabranch.label import Label
 from anabranch.limits import holding
 from anabranch.numpyro_internals import ONE_AT_A_TIME, has_bijection
 
@@ -257,9 +258,9 @@ class Recording:
         return {site.name: site.fixed for site in self.sites if site.fixed is not None}
 
     @cached_property
-    def constants(self) -> dict[str, np.ndarray]:
+    def constants(self) -> dict[str, np.ndarray | Label]:
         """The fixed sites, and the deterministics that they decide, by name; of a recording that is complete."""
-        out = self.fixed
+        out: dict[str, np.ndarray | Label] = dict(self.fixed)
         known: dict[Node, Any] = {site.outputs[0]: site.fixed[None] for site in self.sites if site.fixed is not None}
         for name, value in {} if self.concrete else self.deterministics.items():
             asked = as_input(value)
@@ -269,7 +270,9 @@ class Recording:
                 except KeyError:  # a site that is not fixed is behind it
                     continue
                 asked = known[asked][0]
-            if isinstance(asked, np.ndarray | np.generic | int | float | jax.Array) and not is_key(asked):
+            if isinstance(asked, Label):
+                out[name] = asked
+            elif isinstance(asked, np.ndarray | np.generic | int | float | jax.Array) and not is_key(asked):
                 out[name] = np.asarray(asked)
         return out
 

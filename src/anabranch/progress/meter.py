@@ -110,7 +110,13 @@ class Meter:
             yield "budget", max(limits.budget - status.evaluations, 0) / self.rate
         if limits.seconds is not None:
             yield "time", max(limits.left, 0.0)
-        if status is None or not self.rate or limits.tolerance is None or status.log_evidence_sd is None:
+        if (
+            status is None
+            or not self.rate
+            or limits.tolerance is None
+            or limits.target
+            or status.log_evidence_sd is None
+        ):
             return
         if math.isfinite(status.log_evidence_sd) and status.log_evidence_sd > limits.tolerance:
             needed = status.evaluations * ((status.log_evidence_sd / limits.tolerance) ** 2 - 1)

@@ -1,7 +1,8 @@
 """A posterior for ArviZ: draws, log likelihood, predictions, prior and data as groups of xarray.
 
 ArviZ 0.x has its own `InferenceData` with these groups, and 1.x takes a `DataTree` of xarray. A group has the variables
-that every draw has, in one shape: over all paths those that the paths share, over one path all of its own.
+that every draw has, in one shape: over all paths those that the paths share, over one path all of its own. Text that
+every draw has is a coordinate of the draws, by which they can be grouped; tuples with text are left out.
 
 Draws are independent, or resampled so that they nearly are, in random order. They are split into chains because ArviZ
 asks for several; R-hat of these is close to one whatever happened, and says nothing. The attribute `sampling` says so.
@@ -178,8 +179,10 @@ def _dataset(
     """The arrays that have a value in every draw; with axes for chains and draws, unless they are data."""
     import xarray as xr
 
-    variables = {}
+    variables, texts = {}, {}
     for name, value in columns.items():
+        if type(value) is np.ndarray and value.dtype.kind == "U" and chains is not None:
+            texts[name] = (["chain", "draw"], value.reshape(chains, -1))
         if type(value) is not np.ndarray or value.dtype.kind not in "biuf":
             continue
         shape = value.shape if chains is None else value.shape[1:]
@@ -192,4 +195,5 @@ def _dataset(
     for axis, size in sizes.items():
         if len(coords[axis]) != size:
             raise errors.BadSetting(f"coords: {axis!r} has {size} values; got {len(coords[axis])}")
-    return xr.Dataset(variables, coords, dict(attributes))
+    # Text labels the draws: a variable of ArviZ has numbers.
+    return xr.Dataset(variables, {**coords, **texts}, dict(attributes))

@@ -39,10 +39,10 @@ def html(table: pd.DataFrame, notes: Sequence[str]) -> str:
 def _rows(table: pd.DataFrame) -> list[list[str]]:
     columns = ("log_evidence", "log_bayes_factor", "probability", "elpd", "elpd_difference")
     return [
-        [shortened(row["model"], MAX_NAME)]
-        + [_cell(row[name], row[f"{name}_sd"]) for name in columns]
+        [shortened(str(name), MAX_NAME)]
+        + [_cell(row[column], row[f"{column}_sd"]) for column in columns]
         + ["-" if np.isnan(row["stacking_weight"]) else f"{row['stacking_weight']:.2f}"]
-        for _, row in table.iterrows()
+        for name, row in table.iterrows()
     ]
 
 
@@ -64,7 +64,7 @@ def plot(table: pd.DataFrame, file: str | os.PathLike[str] | None) -> Figure:
     probabilities.set_xlim(0, 1)
     probabilities.set_xlabel("posterior probability")
     _draw(elpds, table.elpd_difference, table.elpd_difference_sd, GREY, "elpd, relative to the best")
-    factors.set_yticks(rows, [shortened(name, MAX_NAME) for name in table.model])
+    factors.set_yticks(rows, [shortened(name, MAX_NAME) for name in table.index])
     factors.invert_yaxis()
     if file is not None:
         figure.savefig(file, dpi=150)

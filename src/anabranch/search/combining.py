@@ -60,7 +60,7 @@ class Combining:
         unvisited = {} if walked is not None else self._possible_of_unvisited(state, set(waiting), best)
         run = self._run(state, stopped, best)  # before variables are drawn, which is no part of the inference
         run = replace(run, known_share=None if walked is None else walked.known_share)
-        estimates = ((record, self._with_all_variables(state, record)) for record in state.table)
+        estimates = ((record, self.with_all_variables(state, record)) for record in state.table)
         solutions = [solution_of(record, estimate, unvisited, walked) for record, estimate in estimates]
         return PosteriorWithEvidence(state.division.program, solutions, run)
 
@@ -146,7 +146,7 @@ class Combining:
                 "support, is missing from log Z: write that site on another scale."
             )
 
-    def _with_all_variables(self, state: SearchState, record: PathRecord) -> Estimate | None:
+    def with_all_variables(self, state: SearchState, record: PathRecord) -> Estimate | None:
         """The estimate with the variables drawn that were summed out."""
         estimate = record.estimate
         if estimate is None or estimate.points.shape[1] == record.path.dim:

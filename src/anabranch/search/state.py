@@ -13,6 +13,7 @@ from anabranch.combine.history import History
 from anabranch.divide import Division, Solved
 from anabranch.limits import Limits
 from anabranch.progress import Status
+from anabranch.search.expectation_error import ExpectationError, ExpectationErrors
 from anabranch.search.visit import Visitor
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class SearchState(AllocationState):
         is_explored: True once the prior was explored, and the rounds have begun.
         seconds: how long the run took before it went on.
         checkpoint: where the run is saved, if it is.
+        expectations: computes the error of the expectation that the run is asked for, if it is.
     """
 
     division: Division
@@ -53,6 +55,7 @@ class SearchState(AllocationState):
     is_explored: bool = False
     seconds: float = 0.0
     checkpoint: Checkpoint | None = None
+    expectations: ExpectationErrors | None = None
 
     def go_on(self, limits: Limits) -> None:
         """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
@@ -61,6 +64,22 @@ class SearchState(AllocationState):
         self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
         if self.checkpoint is not None:
             self.checkpoint.begin_part()
+
+    def expectation_error(self) -> ExpectationError | None:
+        """The error of the expectation that is asked for; None if none is, or no draw has what it reads."""
+        if self.limits.target is None:
+            return None
+        if self.expectations is None or self.expectations.function is not self.limits.target:
+            self.expectations = ExpectationErrors(self.limits.target)
+        return self.expectations.of(self)
+
+    def errors(self) -> dict[PathRecord, float]:
+        error = self.expectation_error()
+        return super().errors() if error is None else {**dict.fromkeys(self.table, 0.0), **error.of_paths}
+
+    def importance(self) -> dict[PathRecord, float]:
+        error = self.expectation_error()
+        return super().importance() if error is None else {**dict.fromkeys(self.table, 0.0), **error.importance}
 
     @cached_property
     def visitor(self) -> Visitor:

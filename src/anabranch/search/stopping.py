@@ -35,6 +35,8 @@ class Stopping:
     def at_tolerance(self, state: SearchState) -> str:
         """Stop if the sampling errors are below the tolerance, no path waits for a visit, and no more are found."""
         tolerance, settings = state.limits.tolerance, state.settings
+        if state.limits.target is not None:
+            return self._at_error_of_expectation(state)
         if self.at_limit(state) or tolerance is None or state.table.total.log_evidence_sd > tolerance:
             return ""
         if state.waiting() or (state.is_walking and not settings.walking.is_over(state)):
@@ -52,8 +54,32 @@ class Stopping:
             )
         return state.limits.met
 
+    def _at_error_of_expectation(self, state: SearchState) -> str:
+        """The same for the expectation that is asked for."""
+        tolerance, settings, error = state.limits.tolerance, state.settings, state.expectation_error()
+        if self.at_limit(state) or tolerance is None or error is None or error.sampling > tolerance:
+            return ""
+        if state.waiting() or (state.is_walking and not settings.walking.is_over(state)):
+            return ""
+        if not state.is_walking and settings.discovery.finds_more(state):
+            return ""
+        error = state.expectation_error()
+        if error is None or error.total > tolerance:
+            return (
+                f"The sampling error of the expectation is below {tolerance:g}; the rest of its error is that of paths "
+                "not solved or not found."
+            )
+        return f"The error of the expectation is below {tolerance:g}."
+
     def without_work(self, state: SearchState) -> str:
         """Stop because no path is to be visited."""
+        error, tolerance = state.expectation_error(), state.limits.tolerance
+        if error is not None and tolerance is not None and error.sampling > tolerance:
+            return (
+                f"The error of the expectation is {error.sampling:.2g}: it comes from the draws of paths whose "
+                "evidence is exact, and their method draws no more. Give them another, as in "
+                "DCC(strategy=anabranch.conquer.SMC())."
+            )
         given_up = ", was given up" if any(record.gave_up for record in state.table) else ""
         return f"No path is left to visit: each was solved exactly{given_up} or has no mass."
 

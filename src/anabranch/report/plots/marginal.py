@@ -13,9 +13,10 @@ from anabranch import errors
 from anabranch.combine.draws import Picked
 from anabranch.combine.names import Place, listed_names, place_of
 from anabranch.combine.solution import Solution
+from anabranch.label import Label, is_label
 from anabranch.report.plots.canvas import OF_PATHS, OTHERS, span
 from anabranch.report.plots.weights import short_labels
-from anabranch.report.table import percent
+from anabranch.report.table import percent, shortened
 
 __all__ = ["draw_marginal"]
 
@@ -48,7 +49,9 @@ def draw_marginal(axes: Axes, name: str, solutions: Sequence[Solution], picked: 
         colours.append(OTHERS)
         labels.append(f"{len(others):,} other paths")
     values = np.concatenate(columns)
-    if np.array_equal(values, np.round(values)) and len(np.unique(values)) <= MAX_VALUES:
+    if values.dtype.kind == "U":
+        _draw_labels(axes, columns, colours, labels, n)
+    elif np.array_equal(values, np.round(values)) and len(np.unique(values)) <= MAX_VALUES:
         _draw_bars(axes, columns, colours, labels, n)
     else:
         low, high = span(values, np.ones(len(values)))
@@ -77,6 +80,21 @@ def _draw_bars(
     axes.set_ylabel("posterior probability")
 
 
+def _draw_labels(
+    axes: Axes, columns: Sequence[np.ndarray], colours: Sequence[str], labels: Sequence[str], n: int
+) -> None:
+    """A bar for each of the most frequent labels, the most frequent first."""
+    texts, counts = np.unique(np.concatenate(columns), return_counts=True)
+    shown = texts[np.argsort(-counts, kind="stable")][:MAX_VALUES]
+    places = [np.array([k for text in column for k in np.flatnonzero(shown == text)]) for column in columns]
+    _draw_bars(axes, places, colours, labels, n)
+    small = "small" if len(shown) <= 8 else "x-small"
+    axes.set_xticks(np.arange(len(shown)), [shortened(text, 30) for text in shown], rotation=30, ha="right",
+                    fontsize=small)  # fmt: skip
+    if len(texts) > len(shown):
+        axes.set_title(f"the {len(shown)} most frequent of {len(texts):,} labels", fontsize="small", loc="right")
+
+
 def _found(name: str, solutions: Sequence[Solution], picked: Sequence[Picked]) -> list[_Values]:
     """The values at the draws that have the variable, for each path, the heaviest path first."""
     out, computed = [], 0
@@ -85,7 +103,7 @@ def _found(name: str, solutions: Sequence[Solution], picked: Sequence[Picked]) -
         if place is None:
             continue
         constant = each.solution.path.constants.get(place.name)
-        if constant is not None:
+        if constant is not None and not is_label(constant):
             columns = [np.broadcast_to(constant, (len(each.points), *np.shape(constant)))]
         elif computed < MAX_COMPUTED:
             computed += 1
@@ -105,7 +123,8 @@ def _columns(place: Place, picked: Picked) -> Iterator[np.ndarray]:
         if place.name in named.values:
             yield named.values[place.name]
         elif place.name in named.deterministics:
-            column = np.asarray(named.deterministics[place.name])
+            value = named.deterministics[place.name]
+            column = np.asarray(_in_words(value.value) if isinstance(value, Label) else value)
             varies = named.varies[0][place.name]
             yield column if varies else np.broadcast_to(column, (len(named.index), *column.shape))
 
@@ -124,4 +143,8 @@ def _element(name: str, place: Place, column: np.ndarray) -> np.ndarray:
             remedy=f"Name one number, as in {example}",
         )
     index: tuple[Any, ...] = (slice(None), *place.element)
-    return np.asarray(column[index], float)
+    return column if column.dtype.kind == "U" else np.asarray(column[index], float)
+
+
+def _in_words(label: Any) -> str:
+    return label if isinstance(label, str) else repr(label)
