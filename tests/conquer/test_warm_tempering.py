@@ -17,16 +17,16 @@ from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.warm_tempering import WarmPopulation
 from calibration import check_calibrated
 
-MEANS = np.array([0.0, 1.5, 4.0, -2.0])
+MEANS = np.array([0.0, 1.5, 4.0, -2.0, -1.0])
 TEMPERING = SMC(chains=32, draws=64)
 
 
 def exchangeable():
-    """Four numbers known up to their order, within 0.5; the evidence is one."""
-    x = ab.sample("x", dist.Normal(0.0, 3.0).expand([4]))
+    """Five numbers known up to their order, within 0.5; the evidence is one."""
+    x = ab.sample("x", dist.Normal(0.0, 3.0).expand([5]))
     orders = jnp.asarray(list(permutations(MEANS)))
     heights = dist.Normal(orders, 0.5).log_prob(x).sum(axis=1)
-    ab.factor("data", jax.scipy.special.logsumexp(heights) - jnp.log(24.0) - dist.Normal(0.0, 3.0).log_prob(x).sum())
+    ab.factor("data", jax.scipy.special.logsumexp(heights) - jnp.log(120.0) - dist.Normal(0.0, 3.0).log_prob(x).sum())
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +50,18 @@ def of_the_prior(target, rng, sweeps=2):
 def test_one_ordering_has_all_of_the_evidence(path, symmetries):
     whole = PathTarget(path)
     ordered = Ordered(whole, symmetries)
-    points = np.random.default_rng(0).normal(size=(200, 4))
+    points = np.random.default_rng(0).normal(size=(200, 5))
     points[:50] = fold(points[:50], symmetries)
     evaluation, gradient = ordered.differentiate(points)
     inside = (np.diff(points[:, symmetries[0].keys], axis=1) >= 0).all(axis=1)
     assert 50 <= inside.sum() < 200
     assert (evaluation.inside == inside).all()
     expected = PathTarget(path).differentiate(points)
-    np.testing.assert_allclose(evaluation.log_density[inside], expected[0].log_density[inside] + np.log(24.0))
+    np.testing.assert_allclose(evaluation.log_density[inside], expected[0].log_density[inside] + np.log(120.0))
     np.testing.assert_array_equal(gradient, expected[1])
     assert ordered.evaluations == whole.evaluations == 200
     assert np.isneginf(ordered.evaluate(points).log_density[~inside]).all()
-    assert Ordered(PathTarget(path), symmetries).known.shape == (0, 4)
+    assert Ordered(PathTarget(path), symmetries).known.shape == (0, 5)
     with jax.enable_x64(True):
         by_jax = jax.vmap(ordered.log_density_function())(points)
     np.testing.assert_allclose(by_jax, ordered.evaluate(points).log_density)
@@ -94,8 +94,8 @@ def test_the_error_is_smaller_than_that_of_the_prior_for_the_same_evaluations(pa
     estimate = warm.estimate(target, TEMPERING)
     assert estimate.log_evidence_sd < 0.7 * cold.log_evidence_sd
     order = np.argsort(estimate.points, axis=1)
-    shares = [(order[:, 0] == column).mean() for column in range(4)]
-    assert min(shares) > 0.15, "the labels are random"
+    shares = [(order[:, 0] == column).mean() for column in range(5)]
+    assert min(shares) > 0.12, "the labels are random"
 
 
 def test_a_better_population_gives_a_better_start_and_keeps_the_former_answer(path, symmetries):
