@@ -210,7 +210,7 @@ def test_the_density_is_that_of_numpyros_enumeration(annotated, plain, args, mor
     target = eliminate(PathTarget(path), Elimination(), np.random.default_rng(0))
     assert isinstance(target, Eliminated)
     assert not target.discrete.any()
-    points = np.random.default_rng(0).normal(size=(1, target.dim))
+    points = np.random.default_rng(0).normal(size=(2, target.dim))
     evaluation = target.evaluate(points)
     found = evaluation.log_density - evaluation.log_jacobian  # theirs is over the values, not the coordinates
     whole = np.zeros((len(points), path.dim))
