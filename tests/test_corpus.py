@@ -9,7 +9,7 @@ from numpyro import handlers
 from anabranch.addresses import execution
 from corpus import CASES
 
-pytestmark = pytest.mark.one_in(5)
+pytestmark = pytest.mark.one_in(10)
 
 
 def run(case, seed, fixed=()):

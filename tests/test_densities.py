@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import anabranch as ab
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(6)
 
 
 def _load(name):

@@ -26,7 +26,7 @@ import anabranch as ab
 from anabranch.divide import Path
 from exact import EXACT, Exact, legendre, named
 
-pytestmark = pytest.mark.one_in(6)
+pytestmark = pytest.mark.one_in(8)
 
 Nodes = tuple[np.ndarray, np.ndarray]
 """Where a rule for one coordinate looks, and the weight of each place."""

@@ -69,7 +69,7 @@ def test_the_mixture_of_the_paper():
     np.testing.assert_allclose(centres.mean(axis=0), [2.1, 5.7, 10.4, 13.2, 18.9], atol=0.1)
 
 
-@pytest.mark.parametrize("budget", [300_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("budget", [120_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_function_induction_of_the_paper(budget):
     posterior = ab.infer(programs.function_induction, *programs.function_induction_data(), budget=budget, seed=0)
     error = abs(posterior.log_evidence - logsumexp(list(INDUCTION.values())))

@@ -10,8 +10,6 @@ import anabranch as ab
 
 BUDGETS = dict.fromkeys(["change points", "polynomial", "kernels", "hidden Markov", "compare", "pooling"], 50_000)
 BUDGETS |= {"selection": 400_000, "mixture": 200_000, "simulator": 1_000}
-QUICK = {"polynomial"}
-"""The others take some tens of seconds."""
 FILE = Path(__file__).parent.parent / "benchmarks" / "jobs.py"
 
 
@@ -27,9 +25,8 @@ def jobs():
     del sys.modules["jobs"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in BUDGETS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUDGETS)
 def test_a_job(jobs, name):
     """The evidence is within four errors of the reference, which is known to 0.002."""
 

@@ -327,7 +327,7 @@ BUDGETED = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "budget"),
     [(name, budget) for name in BUDGETED if name != "interpreted" for budget in (3_000, 30_000)]

@@ -42,7 +42,11 @@ def made(monkeypatch):
     return references
 
 
-@pytest.mark.parametrize("settings", [{}, {"engine": ab.engines.SMC(), "budget": 5_000}], ids=["DCC", "SMC"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"engine": ab.engines.SMC(), "budget": 5_000}, marks=pytest.mark.slow)],
+    ids=["DCC", "SMC"],
+)
 def test_repeated_runs_retain_nothing(made, settings):
     ab.infer(coin, 9, seed=0, tolerance=0.05, **settings)
     # jax keeps, with a function that it has compiled, the recording during which it first met it; but none after that.

@@ -140,10 +140,13 @@ for share in map(float, sys.argv[2:]):
 """
 
 
-def test_kill_minus_nine_at_any_time(whole, tmp_path, processes_compile_quickly):
+@pytest.mark.parametrize(
+    "shares", [("0.5", "0.9"), pytest.param(("0.2", "0.5", "0.75", "0.9"), marks=pytest.mark.slow)], ids=["two", "four"]
+)
+def test_kill_minus_nine_at_any_time(whole, tmp_path, processes_compile_quickly, shares):
     here = Path(__file__).parent
     script = KILLED.format(tests=str(here.parent), here=str(here))
-    command = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "run"), "0.2", "0.5", "0.75", "0.9"]
+    command = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "run"), *shares]
     compiled = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     subprocess.run(command, check=True, timeout=120, env={**os.environ, **compiled})
     assert ab.read_progress(tmp_path / "run").evaluations >= 0.9 * BUDGET

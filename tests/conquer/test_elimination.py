@@ -23,7 +23,7 @@ from anabranch.conquer.elimination.sums import draw, log_sum_by_jax, log_sum_by_
 from anabranch.divide import Path, finite_values
 from elimination_cases import CASES, SPLIT, urn, words_of_topics
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(5)
 
 ALL = Elimination(max_enumerated=0)
 

@@ -88,7 +88,7 @@ def guards_reject(beyond: Known, seeds: int) -> np.ndarray:
 
 def a_banana(seeds: int) -> np.ndarray:
     path = ab.find_paths(banana).paths[0]
-    estimates = [run(HMC(), path, 6_000 + seed, 150_000)[0] for seed in range(seeds)]
+    estimates = [run(HMC(), path, 6_000 + seed, 200_000)[0] for seed in range(seeds)]
     for e in estimates:
         assert e.log_evidence_sd < 0.06
         thinned = e.points[:: max(int(2 * len(e.points) / e.ess), 1), 0]

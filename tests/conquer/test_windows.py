@@ -22,7 +22,7 @@ from anabranch.conquer.elimination.blocks import Block
 from anabranch.conquer.elimination.windows import WindowSearch
 from anabranch.divide import Bounds, Path, integer_bounds
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 K = np.arange(4_000)
 

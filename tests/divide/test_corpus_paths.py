@@ -18,7 +18,7 @@ from helpers import (
     some_rows,
 )
 
-pytestmark = pytest.mark.one_in(6)
+pytestmark = pytest.mark.one_in(12)
 
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

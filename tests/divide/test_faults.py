@@ -32,7 +32,7 @@ from anabranch import errors
 from anabranch.language import deterministic, factor, observe, sample
 from helpers import agrees_with_numpyro, interpreted, named_log_density
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 N01 = dist.Normal(0.0, 1.0)
 

@@ -26,7 +26,7 @@ from anabranch.divide.terms import Terms
 from anabranch.limits import LimitReached, Limits, enforced
 from helpers import agrees_with_numpyro, interpreted
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 N01 = dist.Normal(0.0, 1.0)
 DATA = np.linspace(-1.0, 2.0, 50)

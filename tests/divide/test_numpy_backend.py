@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to, constraints
 
 from anabranch.divide import numpy_backend
 
-pytestmark = pytest.mark.one_in(5)
+pytestmark = pytest.mark.one_in(8)
 
 N = 5
 

@@ -95,6 +95,7 @@ def walked(program, steps, walkers=40, anywhere=False):
     return division, met, labels
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("anywhere", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_walk_visits_paths_in_proportion_to_their_mass(name, anywhere):

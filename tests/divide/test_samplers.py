@@ -13,7 +13,7 @@ from scipy import stats
 from anabranch.divide import samplers
 from anabranch.divide.samplers import draw
 
-pytestmark = pytest.mark.one_in(6)
+pytestmark = pytest.mark.one_in(10)
 
 N = 20_000
 

@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal, norm
 import anabranch as ab
 from anabranch import errors
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(5)
 
 N01 = dist.Normal(0.0, 1.0)
 ONE = norm.logpdf(0.7, 0.0, np.sqrt(2.0))

@@ -21,7 +21,7 @@ from anabranch.divide.terms import Evaluator, Term, Terms
 from corpus import CASES, Case
 from helpers import interpreted, numpyro_log_density, row
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(6)
 
 
 def computed(recording: Recording, terms: list[Term], values: dict[str, np.ndarray]) -> np.ndarray:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 import anabranch as ab
 from anabranch.divide.internals import PathTrace
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 
 def log_likelihood(division, **values):

@@ -27,7 +27,7 @@ import anabranch as ab
 from anabranch.language import deterministic, factor, observe, sample
 from helpers import agrees_with_numpyro, named_log_density, some_rows
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(6)
 
 
 def verify(program, paths, *args, latent=(), interpreted=False, of_each=1, executions=200, reference=None):

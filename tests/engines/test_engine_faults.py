@@ -74,7 +74,7 @@ def positives() -> None:
     ab.observe("y", dist.Normal(count, 1.0), 6.0)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", ALL)
 class TestEvery:
     def test_same_seed_gives_the_same_answer(self, name: str) -> None:

@@ -26,7 +26,7 @@ from anabranch.engines.walk import Walk
 from anabranch.limits import LimitReached, Limits, Pace, enforced
 from helpers import use_false_clock
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(6)
 
 SECONDS = 1.0
 

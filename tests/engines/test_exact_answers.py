@@ -99,7 +99,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("name", "case"), QUICK)
 def test_engine_agrees_with_the_exact_answer(name: str, case: Exact) -> None:
     share = 1.0 if name == "PMMH" or (name, case.name) in WITH_LOOPS else 0.5
@@ -116,7 +116,7 @@ def test_engine_agrees_over_twenty_seeds(name: str, case: Exact) -> None:
     check(name, case, seeds=20)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ["normal_mean", "kalman", "coin", "figure_two", "survival"])
 def test_importance_samples_around_the_chains_give_the_evidence(name: str) -> None:
     case = next(case for case in CASES if case.name == name)

@@ -23,7 +23,7 @@ from anabranch.engines.traces import Traces
 from engine_cases import BOUNDS, CASES, SERIES, hidden_branches
 from exact import Exact, named
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(5)
 
 Step = Callable[[Runner, Traces, np.random.Generator], Traces]
 

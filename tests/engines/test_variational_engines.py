@@ -33,7 +33,7 @@ from anabranch.progress import make_progress
 from exact import named
 from helpers import use_false_clock
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(6)
 
 Program = Callable[..., Any]
 

@@ -162,6 +162,7 @@ def test_every_figure_is_written_as_png_and_svg(folder):
         assert "<svg" in (folder / "figures" / f"{name}.svg").read_text()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", FIGURES)
 def test_letters_can_be_read_and_axes_have_labels(records, truths, name):
     figure = FIGURES[name](records, truths)

@@ -96,7 +96,7 @@ def compare(models: Mapping[str, Posterior], prior: Mapping[str, float] | None =
         ...     ab.observe("y", dist.Normal(ab.sample("mu", dist.Normal(0.0, scale)), 1.0), y)
         >>> y = np.array([0.9, 1.6, 0.4, 1.3])
         >>> comparison = ab.compare({"narrow": ab.infer(model, y, 1.0), "wide": ab.infer(model, y, 100.0)})
-        >>> comparison.table.index.tolist(), round(comparison.table.loc["wide", "log_bayes_factor"], 1)
+        >>> comparison.table.index.tolist(), round(float(comparison.table.loc["wide", "log_bayes_factor"]), 1)
         (['narrow', 'wide'], -4.1)
     """
     if not isinstance(models, Mapping) or len(models) < 2 or not all(isinstance(x, Posterior) for x in models.values()):
