@@ -286,7 +286,9 @@ class Auto:
             return self._with_more_draws(target, state, rng, left)
         if estimate.method == "ModeMixture" and state.scouts_see_more:
             return self._scouted(target, state, rng, left)
-        may_fit = state.opinion.ess >= self.min_fitted and state.opinion.unseen < 0.5 * estimate.log_evidence_sd
+        is_current = state.warm is not None and not state.warm.is_outgrown(population)
+        unseen = state.warm.bias if state.warm is not None and is_current else state.opinion.unseen
+        may_fit = state.opinion.ess >= self.min_fitted and unseen < 0.5 * estimate.log_evidence_sd
         if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
         if may_fit:
@@ -297,7 +299,11 @@ class Auto:
         """The state after so many more evaluations of tempering from a mixture fitted to the population."""
         assert state.population is not None
         with suppress(LimitReached), target.bounded(left):
-            warm = state.warm or WarmPopulation.fitted(target, state.population, state.state.symmetries, rng)
+            warm = state.warm
+            if warm is None or warm.is_outgrown(state.population):
+                former = None if warm is None else warm.estimate(target, self.tempering)
+                warm = WarmPopulation.fitted(target, state.population, state.state.symmetries, rng)
+                warm = replace(warm, former=former)
             return replace(state, warm=warm.advanced(target, self.tempering, rng, max(left, self.sweep_evaluations)))
         return state
 

@@ -270,7 +270,6 @@ def reconciled(
     is_worse = bridged.log_evidence_sd > by_tempering.log_evidence_sd or is_below(bridged, by_tempering)
     best = by_tempering if is_worse else bridged
     if by_warm is not None and not is_below(by_warm, by_tempering):
-        by_warm = replace(by_warm, log_evidence_sd=float(np.hypot(by_warm.log_evidence_sd, opinion.unseen)))
         best = min(best, by_warm, key=lambda each: each.log_evidence_sd)
     # Particles may have lost what climbs have found: even poor weights do not invent mass.
     return replace(by_weights, is_confirmed=False) if is_below(best, by_weights) else best

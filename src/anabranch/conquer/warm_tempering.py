@@ -4,7 +4,11 @@ A population tempered from the prior finds the mass, and most of its evaluations
 temperatures for a hidden Markov model of 16 coordinates. From a mixture q fitted to its particles the way γ_β = q^(1−β)
 γ^β has four, and the error of log Ẑ for the same evaluations is a third. What the first population has not
 seen, the second finds only from the component of q that is as wide as the prior. The sweeps are independent of the
-draws to which q was fitted, so that Ẑ stays unbiased.
+draws to which q was fitted, so that Ẑ stays unbiased; but where many modes were missed, it is low more often than its
+sweeps show. How much is missed is seen by halves: a mixture fitted to one half of the families misses the particles of
+the other half for which the wide component has most of the density. That share is part of the error, and so is what
+none of n particles has seen (`Opinion.unseen`, with p = 1: something was missed before, or nothing would be fitted to
+particles).
 """
 
 from __future__ import annotations
@@ -13,12 +17,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import logsumexp
 
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.ordered import Ordered
 from anabranch.conquer.population import broad
-from anabranch.conquer.second_opinion import drawn_particles
+from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.smc_sweep import pooled_ess
 from anabranch.conquer.student import StudentMixture
@@ -44,6 +49,8 @@ class WarmPopulation:
         mixture: where it starts.
         symmetries: the exchangeable blocks, of which it has one ordering.
         fitted_to: the effective number of particles to which the mixture was fitted.
+        missed: the share of the mass that a mixture fitted to half of the particles misses.
+        started_from: the effective number of particles of the population tempered from the prior.
         population: its sweeps.
         former: the last estimate from the mixture before, until there is one from this.
     """
@@ -51,6 +58,8 @@ class WarmPopulation:
     mixture: StudentMixture
     symmetries: tuple[Exchangeable, ...]
     fitted_to: float
+    missed: float
+    started_from: float
     population: SMCState = field(default_factory=SMCState)
     former: Estimate | None = None
 
@@ -59,10 +68,22 @@ class WarmPopulation:
         cls, target: Target, population: SMCState, symmetries: tuple[Exchangeable, ...], rng: Generator
     ) -> WarmPopulation:
         """The start, fitted to the particles of another population."""
-        points = fold(drawn_particles(population, rng)[0], symmetries)
-        prior = fold(target.prior(500, rng).points, symmetries)
-        wide = broad(prior if len(prior) > 50 else points)
-        return cls(fit_to_points(points, rng).joined(wide, _BROAD), symmetries, pooled_ess(population.sweeps))
+        points, families = drawn_particles(population, rng)
+        points, prior = fold(points, symmetries), fold(target.prior(500, rng).points, symmetries)
+        wide, ess = broad(prior if len(prior) > 50 else points), pooled_ess(population.sweeps)
+        mixture = fit_to_points(points, rng).joined(wide, _BROAD)
+        return cls(mixture, symmetries, ess, _missed(points, may_be_fitted(families), wide, rng), ess)
+
+    @property
+    def bias(self) -> float:
+        """By how much log Ẑ may be low for what the mixture misses, by halves and by the number of particles."""
+        n = self.started_from
+        return float(np.sqrt(self.missed**2 + 2 / ((n + 2) * (n + 3))))
+
+    def is_outgrown(self, population: SMCState) -> bool:
+        """Whether the population tempered from the prior has come to so many particles that one fitted to it would miss
+        less."""
+        return pooled_ess(population.sweeps) >= _GAIN * self.started_from
 
     def advanced(self, target: Target, tempering: SMC, rng: Generator, evaluations: int) -> WarmPopulation:
         """The population after so many evaluations, more or less; with a better mixture as soon as it is worth one."""
@@ -72,7 +93,9 @@ class WarmPopulation:
             return advanced
         counted = replace(population, sweeps=population.counted)
         better = WarmPopulation.fitted(target, counted, self.symmetries, rng)
-        return replace(better, former=advanced.estimate(target, tempering))
+        # Its own particles do not show what it has missed from the start.
+        missed, former = max(self.missed, better.missed), advanced.estimate(target, tempering)
+        return replace(better, missed=missed, started_from=self.started_from, former=former)
 
     def estimate(self, target: Target, tempering: SMC) -> Estimate | None:
         """The evidence and the particles, with random labels by a fixed seed; None before the second sweep."""
@@ -80,7 +103,16 @@ class WarmPopulation:
             return self.former
         estimate = self._smc(tempering).estimate(Ordered(target, self.symmetries), self.population)
         points = unfold(estimate.points, self.symmetries, np.random.default_rng(len(estimate.points)))
-        return replace(estimate, points=points, method="WarmSMC")
+        sd = float(np.hypot(estimate.log_evidence_sd, self.bias))
+        return replace(estimate, points=points, log_evidence_sd=sd, method="WarmSMC")
 
     def _smc(self, tempering: SMC) -> SMC:
         return replace(tempering, proposal=self.mixture, draws=_DRAWS, chains=_CHAINS * tempering.chains)
+
+
+def _missed(points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator) -> float:
+    """The share of the particles not fitted to for which the wide component has most of the density."""
+    if not 0 < fitted.sum() < len(points):
+        return 0.0
+    parts, _ = fit_to_points(points[fitted], rng).joined(wide, _BROAD).log_parts(points[~fitted])
+    return float((parts[:, -1] > logsumexp(parts[:, :-1], axis=1)).mean())
