@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 ELSEWHERE = {"engines.md", "gallery.md"}
 """Pages whose code other tests run: tests/engines/test_docs_page.py, tests/test_gallery.py."""
-QUICK = {"numpyro.md", "pymc.md", "howto/slow.md", "howto/priors.md"}
+QUICK = {"numpyro.md", "pymc.md", "howto/slow.md", "howto/priors.md", "howto/proposal.md"}
 """The code of the others takes longer, up to some tens of seconds."""
 BUDGET = 20_000
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
 from anabranch.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ from anabranch.limits import Limits
 from anabranch.paper import PaperDCC
 from anabranch.progress import Progress
 from anabranch.search import Combining, Discovery, SearchState, Stopping, Visiting, Walking, infer_paths
-from anabranch.settings import check, flag, functions, instance, several, whole
+from anabranch.settings import check, flag, functions, instance, several, site_values, whole
 
 __all__ = ["DCC"]
 
@@ -57,6 +57,8 @@ class DCC:
         walking: when paths that are too many to visit are walked over.
         stopping: when a run stops.
         combining: how the posterior is made.
+        start: paths to begin with, each by the values of some of its sites: `[{"K": 5}, {"K": 6, "outlier": 1}]`. The
+            other sites are drawn from the prior. Each path that this finds is visited, however rare it is a priori.
 
     Example:
         >>> import anabranch as ab
@@ -85,6 +87,7 @@ class DCC:
     walking: Walking = field(default_factory=Walking)
     stopping: Stopping = field(default_factory=Stopping)
     combining: Combining = field(default_factory=Combining)
+    start: Sequence[Mapping[str, Any]] | Mapping[str, Any] = ()
 
     paper: ClassVar[type[PaperDCC]] = PaperDCC
     """The paper's own algorithm, every hyper-parameter under the paper's name: `DCC.paper(N=10, M=10)`."""
@@ -103,12 +106,18 @@ class DCC:
               schedule=several(ScheduleRule, rules), thresholds=instance(Thresholds, "Thresholds()"),
               discovery=instance(Discovery, "a Discovery()"), visiting=instance(Visiting, "a Visiting()"),
               walking=instance(Walking, "a Walking()"),
-              stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"))  # fmt: skip
+              stopping=instance(Stopping, "a Stopping()"), combining=instance(Combining, "a Combining()"),
+              start=site_values())  # fmt: skip
 
     @property
     def local_strategy(self) -> Strategy:
         """The strategy as one object, also where there are several."""
         return cast(Strategy, self.strategy)
+
+    @property
+    def starts(self) -> tuple[dict[str, Any], ...]:
+        """The paths to begin with, also where there is one."""
+        return cast(tuple[dict[str, Any], ...], self.start)
 
     def run(
         self,

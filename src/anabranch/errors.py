@@ -132,8 +132,8 @@ class CompilationTooLong(LimitTooSmall):
 
 
 class UnknownName(AnabranchError, KeyError):
-    """Raised when a posterior or a draw has no such name; use one of those in the message, or `name in draw` if only
-    some paths have it.
+    """Raised when a posterior, a draw or the program (`DCC(start=...)`) has no such name; use one of those in the
+    message, or `name in draw` if only some paths have it.
 
     name: the missing name, if a draw raised the error
     """

@@ -16,7 +16,7 @@ from anabranch.errors import BadSetting
 
 __all__ = [
     "Rule", "check", "finite", "flag", "function", "functions", "instance", "names", "numeric", "one_of", "positive",
-    "seconds", "seed", "several", "share", "site_choice", "whole",
+    "seconds", "seed", "several", "share", "site_choice", "site_values", "whole",
 ]  # fmt: skip
 
 _LARGEST = 2**63 - 1
@@ -176,6 +176,29 @@ def site_choice() -> Rule:
         return dict.fromkeys((value,) if isinstance(value, str) else names().plain(value), True)
 
     return Rule("a list of names of sites, or a mapping from such names to True or False", plain)
+
+
+def site_values() -> Rule:
+    """One or several mappings from names of sites to values: numbers, or lists of numbers."""
+
+    def number(value: Any) -> Any:
+        try:
+            array = np.asarray(value)
+        except Exception:
+            raise _Refused from None
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise _Refused
+        return array.tolist()
+
+    def values(given: Any) -> dict[str, Any]:
+        if not isinstance(given, Mapping) or not given:
+            raise _Refused
+        return {name: number(given[name]) for name in names().plain(tuple(given))}
+
+    def plain(value: Any) -> tuple[dict[str, Any], ...]:
+        return tuple(map(values, (value,) if isinstance(value, Mapping) else _items(value)))
+
+    return Rule('a mapping from names of sites to their values, such as {"K": 5}, or several', plain)
 
 
 def _items(value: Any) -> tuple[Any, ...]:

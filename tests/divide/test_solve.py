@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch.divide import Constraints, Solved, Solving
 from anabranch.divide.guarded_prior import Guard, GuardedPrior, whole_path
 from anabranch.divide.splitting import Splitting, pooled
-from anabranch.divide.unmet import unmet_answers
+from anabranch.divide.unmet import unmet_answers, unmet_values
 from anabranch.limits import LimitReached, Limits, enforced
 
 
@@ -269,3 +269,16 @@ def test_executions_find_a_path_apart_again():
     assert group.path is not None
     assert group.path.apart
     assert len(division) == 3
+
+
+def test_of_a_large_gap_between_values_only_the_ends_are_tried():
+    def program():
+        if ab.sample("K", dist.DiscreteUniform(0, 10**9)) > 5:
+            ab.sample("x", dist.Normal(0.0, 1.0))
+
+    division = ab.find_paths(program, executions=1)
+    division.route({"K": np.array([10, 12, 500_000])})
+    (first,) = (int(child.answer) for child in division.root.children.values() if child.answer > 500_000)
+    near = [v + step for v in (12, 500_000, first) for step in range(-3, 4)] + [7, 8, 9, 11]
+    values = [each.value for each in unmet_values(division.root, 3)]
+    assert values == sorted(set(near) - {10, 12, 500_000, first})

@@ -72,9 +72,18 @@ class FirstVisits:
         return [Visit(record, self.affordable(record, min(evaluations, most), state), most, True) for record in chosen]
 
     def waiting(self, state: AllocationState) -> list[PathRecord]:
-        """The paths to visit: active ones, and after them, if negligible ones are pruned, any that may matter."""
+        """The paths to visit: those that the user has named, and active ones; after them, if negligible ones are
+        pruned, any that may matter."""
         log_evidence = state.table.log_evidence
         unvisited = [record for record in state.table if self.needs_visit(record, state, log_evidence)]
+        named = {record: None for record in unvisited if record.is_named and not record.visits}
+        others = [record for record in unvisited if record not in named]
+        return [*named, *self._promising(others, state, log_evidence)]
+
+    def _promising(
+        self, unvisited: Sequence[PathRecord], state: AllocationState, log_evidence: float
+    ) -> list[PathRecord]:
+        """Those of the paths that chance has found that are to be visited, the most promising first."""
         if not unvisited:
             return []
         least = log_evidence - state.settings.thresholds.negligible

@@ -80,6 +80,7 @@ class PathRecord:
         parent_likelihood: the log of the mean likelihood of that path.
         expanded: whether its neighbours were proposed.
         gave_up: why the strategy gave the path up, as a sentence; empty if it did not.
+        is_named: whether the user has named it as one to begin with.
     """
 
     number: int
@@ -94,6 +95,7 @@ class PathRecord:
     parent_likelihood: float = -np.inf
     expanded: bool = False
     gave_up: str = ""
+    is_named: bool = False
 
     @property
     def log_evidence(self) -> float:
@@ -194,6 +196,7 @@ class PathTable:
             else:
                 self.written_off += old.target.evaluations
                 new.parent, new.parent_likelihood = old.parent, old.parent_likelihood
+                new.is_named = old.is_named
             self.records[signature] = new
 
     def _in_order_of(self, division: Division) -> list[PathRecord | None]:

@@ -43,7 +43,8 @@ Discovery
     at (`can_walk`) to one near it (`move_between_paths`) or to any (`move_to_any_path`, by `DecisionTables` that
     `fit_decision_tables` makes); `label_names` are the sites that label the blocks of a partition. `Solving` leads
     executions to what none has met, and `Solved` is what it has tried; `more_draws` are prior draws from where they
-    were led to.
+    were led to. `lead_to` leads executions to values of the user's own, `that_have` are those that have them,
+    `sites_not_met` the sites that none has met, and `check_start_names` refuses those that no path has.
 Saving
     `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
     from its function in the form that it had; `source_of` is the text of a function.
@@ -83,6 +84,7 @@ from anabranch.divide.samplers import draw
 from anabranch.divide.show import Line, lines_of
 from anabranch.divide.solve import Solved, Solving
 from anabranch.divide.source_location import user_location
+from anabranch.divide.start import check_start_names, lead_to, sites_not_met, that_have
 from anabranch.divide.summand_evaluation import SummandEvaluator
 from anabranch.divide.support import (
     Bounds,
@@ -100,15 +102,16 @@ from anabranch.divide.tree import Tree
 
 __all__ = [
     "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division",
-    "Evaluation", "Evaluator", "Executions", "Factors", "Jitted", "Lanes", "Leaf", "Line", "NamedValues", "Node",
-    "Observation", "Path", "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording",
+    "Evaluation", "Evaluator", "Executions", "Factors", "Jitted", "Lanes", "Leaf", "Line", "NamedValues",
+    "Node", "Observation", "Path", "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording",
     "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
-    "as_input", "base_support", "can_walk", "compiling", "counts_of", "data_fingerprint", "divide", "draw",
-    "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables", "function_fingerprint",
-    "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside", "integer_bounds",
-    "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "leaf_of", "lines_of",
-    "log_density_function", "more_draws", "move_between_paths", "move_to_any_path", "name_work", "neighbours",
-    "prior_is_sampled", "program_fingerprint", "propose", "quadratic_columns", "rebuild", "remade", "returned",
-    "site_transforms", "source_of", "stable_hash", "supports_are_constant", "unwrapped", "user_location",
-    "values_of", "why_not_drawn", "with_batch_axis",
+    "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of", "data_fingerprint",
+    "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables",
+    "function_fingerprint", "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside",
+    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names",
+    "lead_to", "leaf_of", "lines_of", "log_density_function", "more_draws", "move_between_paths",
+    "move_to_any_path", "name_work", "neighbours", "prior_is_sampled", "program_fingerprint", "propose",
+    "quadratic_columns", "rebuild", "remade", "returned", "site_transforms", "sites_not_met", "source_of",
+    "stable_hash", "supports_are_constant", "that_have", "unwrapped", "user_location", "values_of",
+    "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

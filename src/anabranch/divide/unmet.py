@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ __all__ = ["UnmetAnswer", "UnmetValue", "bounds_of", "unmet_answers", "unmet_in_
 _FEW_VALUES = 20
 """Values of a site, up to which those that were not met are named."""
 _MAX_SENTENCES = 20
+_MAX_GAP = 1_000
+"""Values between two that were met, up to which all of them may be tried."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ def _is_condition(node: DecisionNode) -> bool:
 
 
 def unmet_values(root: DecisionNode, beyond: int) -> list[UnmetValue]:
-    """The values of discrete sites that no execution has met anywhere, up to so many beyond those that were met.
+    """The values of discrete sites that no execution has met anywhere, up to so many beyond those that were met; of a
+    large gap between these, its ends.
 
     A site is asked at many nodes: the value would be met at the one that most executions come to, without guards on the
     way to it, which executions with this value need not meet.
@@ -123,9 +127,20 @@ def unmet_values(root: DecisionNode, beyond: int) -> list[UnmetValue]:
         node = max(free, key=lambda node: node.visits)
         site = _site(node)
         low, high = (float(bound[0]) for bound in bounds_of(site))
-        values = range(int(max(low, min(met) - beyond)), int(min(high, max(met) + beyond)) + 1)
-        found += [UnmetValue(node, site, value) for value in values if value not in met]
+        found += [UnmetValue(node, site, value) for value in _near(met, beyond) if low <= value <= high]
     return found
+
+
+def _near(met: set[int], beyond: int) -> Iterator[int]:
+    """The values between those that were met and up to so many beyond them, in order; of a large gap, its ends."""
+    values = sorted(met)
+    yield from range(values[0] - beyond, values[0])
+    for low, high in pairwise(values):
+        if high - low <= _MAX_GAP:
+            yield from range(low + 1, high)
+        else:
+            yield from (*range(low + 1, low + 1 + beyond), *range(high - beyond, high))
+    yield from range(values[-1] + 1, values[-1] + 1 + beyond)
 
 
 def _asking_for_sites(root: DecisionNode) -> Mapping[str, list[DecisionNode]]:

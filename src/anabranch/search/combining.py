@@ -123,6 +123,7 @@ class Combining:
             yield state.checkpoint.failure
         for name in sorted(state.division.unmet_split):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
+        yield from state.start_notes
         if isinstance(strategy := state.settings.strategy, PerPath):
             for name in strategy.unmet(record.path for record in table):
                 yield f"strategy names the path ({name}), which was not found. Take a description of posterior.paths."

@@ -7,7 +7,7 @@ neither of them finds, for it is too rare a priori, is solved for (`divide.solve
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,10 +22,15 @@ from anabranch.divide import (
     Proposals,
     Solving,
     can_walk,
+    check_start_names,
     counts_of,
     hours_warning,
+    lead_to,
     neighbours,
     propose,
+    sites_not_met,
+    stable_hash,
+    that_have,
 )
 from anabranch.limits import LimitReached, enforced
 from anabranch.search.state import SearchState
@@ -37,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["Discovery"]
 
 logger = logging.getLogger("anabranch")
+
+_FIRST_EXECUTIONS, _MORE_EXECUTIONS = 4, 28
+"""Executions that are led to values that the user names: at once, and in a part of the time."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ class Discovery:
         state.table.update(division, arrivals)
         state.active = state.active.proposed(counts_of(arrivals))
         self._solve(state)
+        self._start(state)
         if settings.prune_negligible:
             _activate(state, state.table.records)
         _warn_of_hours(state)
@@ -119,6 +128,33 @@ class Discovery:
                 _look_behind(record)
         state.limits.check()
 
+    # What the user names ----------------------------------------------------------------------------------------
+
+    def _start(self, state: SearchState) -> None:
+        """Lead executions to the paths that the user names, and let these have a visit; once for each form of the
+        program, since a division that begins again does not have them."""
+        division, starts = state.division, state.settings.starts
+        if not starts or state.started_from is division.root:
+            return
+        state.started_from, state.start_notes = division.root, []
+        for number, values in enumerate(starts):
+            arrivals = self._led(state, values, stable_hash("start", state.seed, number) >> 2)
+            state.table.update(division, arrivals)
+            state.executions += sum(counts_of(arrivals).values())
+            _name(state, counts_of(list(that_have(arrivals, values))))
+            state.start_notes += _not_met(arrivals, values)
+        check_start_names(division, [name for values in starts for name in values])
+        for note in state.start_notes:
+            logger.warning("%s", note)
+
+    def _led(self, state: SearchState, values: Mapping[str, Any], seed: int) -> list[Executions]:
+        """A few executions with these values, and more in a part of the time."""
+        arrivals = lead_to(state.division, values, _FIRST_EXECUTIONS, seed)
+        with suppress(LimitReached), enforced(state.limits.within(self.time_share)):
+            arrivals += lead_to(state.division, values, _MORE_EXECUTIONS, seed + 1)
+        state.limits.check()
+        return arrivals
+
     # From the paths with mass -----------------------------------------------------------------------------------
 
     def discover(self, state: SearchState, visits: Sequence[Visit]) -> None:
@@ -146,6 +182,7 @@ class Discovery:
         """Whether many more proposals find paths, or decision sequences of known ones, that are to be visited."""
         settings, table = state.settings, state.table
         weights, known = table.weights(), set(table)
+        self._start(state)
         if settings.systematic and not state.has_many_paths:
             self._propose_neighbours(state, that_may_matter(table.solved, state, by_mean=True))
             if not known.issuperset(table):
@@ -173,6 +210,23 @@ class Discovery:
             found = neighbours(state.division, record.path, _states(state, record, rng), rng)
             _remember(state, record, weights[record], found)
             _activate(state, found.counts)
+
+
+def _name(state: SearchState, signatures: Iterable[Any]) -> None:
+    """Let paths have a visit because the user has named them."""
+    records = [state.table.records[each] for each in signatures if each in state.table.records]
+    for record in records:
+        record.is_named = True
+    _activate(state, [record.path.signature for record in records])
+
+
+def _not_met(arrivals: Sequence[Executions], values: Mapping[str, Any]) -> list[str]:
+    """A sentence for each named site that executions with the other values do not come to."""
+    given = ", ".join(f"{name} = {value}" for name, value in values.items())
+    return [
+        f"start: no execution led to {given} has met the site {name!r}. Name the decisions that lead to it, too."
+        for name in sites_not_met(arrivals, values)
+    ]
 
 
 def _look_behind(record: PathRecord) -> None:

@@ -40,6 +40,8 @@ class SearchState(AllocationState):
         is_explored: True once the prior was explored, and the rounds have begun.
         seconds: how long the run took before it went on.
         checkpoint: where the run is saved, if it is.
+        started_from: the root of the tree of decisions from which the paths to begin with were looked for.
+        start_notes: what was not found of them.
         expectations: computes the error of the expectation that the run is asked for, if it is.
     """
 
@@ -55,6 +57,8 @@ class SearchState(AllocationState):
     is_explored: bool = False
     seconds: float = 0.0
     checkpoint: Checkpoint | None = None
+    started_from: object = None
+    start_notes: list[str] = field(default_factory=list)
     expectations: ExpectationErrors | None = None
 
     def go_on(self, limits: Limits) -> None:
