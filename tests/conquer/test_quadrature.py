@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy.integrate import quad
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, nbinom, norm
 
 import anabranch as ab
 from anabranch.conquer import Auto, PathTarget, Quadrature, solve
@@ -167,6 +167,20 @@ def test_the_evidence_by_quadrature_is_exact(name):
     assert posterior.paths["method"].tolist() == ["Quadrature"]
     assert posterior.log_evidence_sd < 1e-5
     assert abs(posterior.log_evidence - evidence_of(name)) < max(4 * posterior.log_evidence_sd, 1e-6)
+
+
+def far_from_the_prior():
+    rate, x = ab.sample("rate", dist.Gamma(2.0, 2.0)), ab.sample("x", dist.Normal(0.0, 1.0))
+    ab.observe("count", dist.Poisson(rate), 26)
+    ab.observe("y", dist.Normal(x, 1.0), 1.0)
+
+
+def test_the_range_is_extended_as_far_as_there_is_mass():
+    """Far beyond the prior draws with which it begins, whatever the last bits of its edges are."""
+    target = PathTarget(path_of(far_from_the_prior))
+    exact = nbinom(2, 2 / 3).logpmf(26) + norm(0.0, np.sqrt(2.0)).logpdf(1.0)
+    found = [solve(Quadrature(max_scan=0), target, 2_000, seed=seed).log_evidence for seed in range(12)]
+    np.testing.assert_allclose(found, exact, atol=2e-6)
 
 
 def test_draws_of_what_was_integrated_out_have_the_right_moments():

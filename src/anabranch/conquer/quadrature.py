@@ -233,11 +233,12 @@ class _Solver:
         return None, np.inf
 
     def _grid(self, low: np.ndarray, high: np.ndarray) -> Cells:
-        """A box in equal cells."""
+        """A box in equal cells. Those at its edges end there to the last bit: by that they are known (`_beyond`)."""
         number = self.settings.first_cells if len(low) == 1 else self.settings.first_cells // 2
-        places = np.meshgrid(*[np.arange(number)] * len(low), indexing="ij")
-        corners = low + np.stack([place.ravel() for place in places], axis=1) * (high - low) / number
-        return self._evaluated(corners, corners + (high - low) / number)
+        edges = np.linspace(low, high, number + 1)
+        places = np.stack([each.ravel() for each in np.indices([number] * len(low))], axis=1)
+        axes = np.arange(len(low))
+        return self._evaluated(edges[places, axes], edges[places + 1, axes])
 
     def scanned(self, state: QuadratureState, n: int, rng: Generator) -> QuadratureState:
         """The state after so many prior draws more; without cells if they show too little."""
