@@ -49,8 +49,8 @@ _RISE, _SMOOTH = 4.0, 0.5
 second is none of a hidden mode."""
 _SURPRISE = 1.0
 """Nats by which the density at a draw may exceed that at the nodes around it."""
-_AT_ONCE = 1_024
-"""Prior draws that are looked at at once."""
+_AT_ONCE = 2**18
+"""Evaluations of the path for prior draws that are looked at at once; between them the time may end a visit."""
 _FEWEST = 1_000
 """Evaluations for which one coordinate is worth trying; five times as many for two."""
 _SHARE = 8
@@ -102,8 +102,8 @@ class Quadrature:
             to other methods.
         max_extensions: times that the range is extended; fewer give up heavy tails.
         max_scan: prior draws that look for narrow modes; more find rarer ones.
-        scan_rows: points of the path that these may take, at least a thousand of them; fewer take less time where many
-            coordinates are integrated out.
+        max_rows: evaluations of the path that these may take, and the draws as many, but for the first thousand; fewer
+            take less time where many coordinates are integrated out.
         checks: draws at which the density is evaluated; more find smaller faults of the cells.
         min_draws: draws of a visit, at least.
         max_draws: draws in all, at most.
@@ -128,7 +128,7 @@ class Quadrature:
     max_evaluations: int = 5_000
     max_extensions: int = 12
     max_scan: int = 20_000
-    scan_rows: int = 2_000_000
+    max_rows: int = 2_000_000
     checks: int = 64
     min_draws: int = 100
     max_draws: int = 10_000
@@ -136,7 +136,7 @@ class Quadrature:
     def __post_init__(self) -> None:
         check(self, max_dim=whole(1, 2), max_gaussian=whole(), tolerance=positive(), nodes=whole(2),
               prior_draws=whole(2), first_cells=whole(2), max_evaluations=whole(1), max_extensions=whole(),
-              max_scan=whole(), scan_rows=whole(), checks=whole(2), min_draws=whole(1), max_draws=whole(1))  # fmt: skip
+              max_scan=whole(), max_rows=whole(), checks=whole(2), min_draws=whole(1), max_draws=whole(1))  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> QuadratureState:
         marginal = gaussian_marginal(target, self.max_dim, self.max_gaussian, rng) if target.left >= _FEWEST else None
@@ -159,7 +159,8 @@ class Quadrature:
             state = solver.scanned(state, min(evaluations, wanted - state.scanned), rng)
         if state.cells is None:
             return state
-        n = int(np.clip(evaluations // _SHARE, self.min_draws, self.max_draws)) - len(state.points)
+        most = min(self.max_draws, self.rows_for(marginal))
+        n = int(np.clip(evaluations // _SHARE, self.min_draws, max(most, self.min_draws))) - len(state.points)
         draws = drawn(state.cells, solver.rule, max(n, 0), rng)
         points = np.concatenate([state.points, marginal.complete(draws.points, rng)])
         log_weights = np.concatenate([state.log_weights, draws.log_density - draws.log_q])
@@ -171,7 +172,11 @@ class Quadrature:
 
     def scan(self, marginal: GaussianMarginal) -> int:
         """Prior draws that look for narrow modes, in all."""
-        return int(np.clip(self.scan_rows // marginal.terms, min(1_000, self.max_scan), self.max_scan))
+        return min(self.rows_for(marginal), self.max_scan)
+
+    def rows_for(self, marginal: GaussianMarginal) -> int:
+        """Points for which the evaluations of the path that each of them takes are worth their time."""
+        return max(self.max_rows // marginal.terms, 1_000)
 
     def estimate(self, target: Target, state: QuadratureState) -> Estimate:
         if not state.is_solved:
@@ -244,8 +249,9 @@ class _Solver:
         """The state after so many prior draws more; without cells if they show too little."""
         assert state.cells is not None
         draws = self.marginal.prior(n, rng)
-        for block in range(0, len(draws), _AT_ONCE):
-            if self._shows_too_little(state.cells, draws[block : block + _AT_ONCE]):
+        at_once = max(_AT_ONCE // self.marginal.terms, 1)
+        for block in range(0, len(draws), at_once):
+            if self._shows_too_little(state.cells, draws[block : block + at_once]):
                 return replace(state, cells=None)
         return replace(state, scanned=state.scanned + n)
 
