@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Label", "is_label"]
+import numpy as np
+
+__all__ = ["Label", "is_label", "is_same"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +32,10 @@ def _is_plain(value: Any) -> bool:
 
 def _has_text(value: Any) -> bool:
     return any(map(_has_text, value)) if isinstance(value, tuple) else value is None or isinstance(value, str)
+
+
+def is_same(one: np.ndarray | Label, other: np.ndarray | Label) -> bool:
+    """Whether two constants are the same: numbers, or labels."""
+    if isinstance(one, Label) or isinstance(other, Label):
+        return one == other
+    return np.array_equal(one, other)

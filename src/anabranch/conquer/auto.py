@@ -257,7 +257,7 @@ class Auto:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
         if state.population is None:  # a population may take several visits: until then the weights are all there is
-            state = replace(state, state=self._with_better_weights(target, state.state, rng, left))
+            state = replace(state, state=self._reweighted(target, state.state, rng, left))
         left = end - target.evaluations
         may_scan = left >= self.scan_from and state.scans < self.max_scans
         if may_scan and (state.population is None or self._believes_weights(target, state)):
@@ -286,9 +286,7 @@ class Auto:
             return self._with_more_draws(target, state, rng, left)
         if estimate.method == "ModeMixture" and state.scouts_see_more:
             return self._scouted(target, state, rng, left)
-        is_current = state.warm is not None and not state.warm.is_outgrown(population)
-        unseen = state.warm.bias if state.warm is not None and is_current else state.opinion.unseen
-        may_fit = state.opinion.ess >= self.min_fitted and unseen < 0.5 * estimate.log_evidence_sd
+        may_fit = state.opinion.ess >= self.min_fitted and state.unseen < 0.5 * estimate.log_evidence_sd
         if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
         if may_fit:
@@ -297,19 +295,16 @@ class Auto:
 
     def _warmed(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after so many more evaluations of tempering from a mixture fitted to the population."""
+        warm = state.warm
         assert state.population is not None
         with suppress(LimitReached), target.bounded(left):
-            warm = state.warm
             if warm is None or warm.is_outgrown(state.population):
                 former = None if warm is None else warm.estimate(target, self.tempering)
-                warm = WarmPopulation.fitted(target, state.population, state.state.symmetries, rng)
-                warm = replace(warm, former=former)
+                warm = WarmPopulation.fitted(target, state.population, state.state.symmetries, rng, former)
             return replace(state, warm=warm.advanced(target, self.tempering, rng, max(left, self.sweep_evaluations)))
         return state
 
-    def _with_better_weights(
-        self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int
-    ) -> ModeMixtureState:
+    def _reweighted(self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int) -> ModeMixtureState:
         """The mixture with enough draws for its diagnostics; if those are poor, adapted with half the evaluations."""
         mixture = self.modes.drawn(target, mixture, rng, min(self.modes.first_draws, left // 4))
         if mixture.failed or are_good(self.modes.estimate(target, mixture)):

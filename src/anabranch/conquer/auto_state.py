@@ -51,6 +51,15 @@ class AutoState:
         return self.state is not None and not self.state.failed and self.state.proposal is not None
 
     @property
+    def unseen(self) -> float:
+        """The share of the mass that may be missed where tempering starts from a mixture; by all, before it does."""
+        assert self.population is not None
+        assert self.opinion is not None
+        if self.warm is None or self.warm.is_outgrown(self.population):
+            return self.opinion.unseen
+        return self.warm.bias
+
+    @property
     def scouts_see_more(self) -> bool:
         """Whether more climbs from the prior come to the modes, for each evaluation, than there are effective
         particles."""

@@ -65,14 +65,20 @@ class WarmPopulation:
 
     @classmethod
     def fitted(
-        cls, target: Target, population: SMCState, symmetries: tuple[Exchangeable, ...], rng: Generator
+        cls,
+        target: Target,
+        population: SMCState,
+        symmetries: tuple[Exchangeable, ...],
+        rng: Generator,
+        former: Estimate | None = None,
     ) -> WarmPopulation:
-        """The start, fitted to the particles of another population."""
+        """The start, fitted to the particles of another population; with the last estimate from the mixture before."""
         points, families = drawn_particles(population, rng)
         points, prior = fold(points, symmetries), fold(target.prior(500, rng).points, symmetries)
         wide, ess = broad(prior if len(prior) > 50 else points), pooled_ess(population.sweeps)
         mixture = fit_to_points(points, rng).joined(wide, _BROAD)
-        return cls(mixture, symmetries, ess, _missed(points, may_be_fitted(families), wide, rng), ess)
+        missed = _missed(points, may_be_fitted(families), wide, rng)
+        return cls(mixture, symmetries, ess, missed, ess, former=former)
 
     @property
     def bias(self) -> float:

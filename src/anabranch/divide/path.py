@@ -20,7 +20,7 @@ from anabranch.divide.interpret import Interpreted
 from anabranch.divide.prior import PriorDraws, draw_within
 from anabranch.divide.recording import Choices, Decision, Program, Recording
 from anabranch.divide.replay import check_same, rerun
-from anabranch.label import Label
+from anabranch.label import Label, is_same
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 
@@ -162,15 +162,13 @@ class Path:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone.
-
-        Each is a number, a list of numbers, or a label: text, None, or a tuple.
-        """
+        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone. Each is a
+        number, a list of numbers, or a label: text, None, or a tuple."""
         first, *others = (recording.constants for recording in self.recordings)
         return {
             name: value.value if isinstance(value, Label) else value.tolist()
             for name, value in first.items()
-            if all(name in other and _is_same_constant(value, other[name]) for other in others)
+            if all(name in other and is_same(value, other[name]) for other in others)
         }
 
     @cached_property
@@ -375,12 +373,6 @@ class Path:
     def __reduce__(self) -> Any:
         # cloudpickle, since programs are often closures, or functions of a notebook.
         return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability, self.apart)
-
-
-def _is_same_constant(one: np.ndarray | Label, other: np.ndarray | Label) -> bool:
-    if isinstance(one, Label) or isinstance(other, Label):
-        return one == other
-    return np.array_equal(one, other)
 
 
 def counted(texts: Sequence[str]) -> str:
