@@ -12,9 +12,11 @@ import pytest
 import anabranch as ab
 from anabranch.conquer import PathTarget
 from anabranch.conquer.ordered import Ordered
+from anabranch.conquer.second_opinion import may_be_fitted
 from anabranch.conquer.smc import SMC, SMCState
+from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import find_symmetries, fold
-from anabranch.conquer.warm_tempering import WarmPopulation
+from anabranch.conquer.warm_tempering import WarmPopulation, missed_by_halves
 from calibration import check_calibrated
 
 MEANS = np.array([0.0, 1.5, 4.0, -2.0, -1.0])
@@ -131,3 +133,15 @@ def test_what_the_particles_have_missed_is_found_from_the_wide_component():
     estimate = warm.estimate(target, TEMPERING)
     assert abs(estimate.log_evidence) < 4 * estimate.log_evidence_sd < 1.0
     assert 0.2 < np.exp(estimate.log_weights)[estimate.points[:, 0] < 0].sum() < 0.8
+
+
+@pytest.mark.parametrize(("modes", "least", "most"), [(1, 0.0, 0.01), (12, 0.99, 1.0)])
+def test_what_a_mixture_misses_is_seen_by_halves(modes, least, most):
+    """Each family is at one mode: with one of them, one half shows where the other is, and with a mode for each it does
+    not."""
+    rng = np.random.default_rng(0)
+    families = np.repeat(np.arange(12), 50)
+    centres = rng.uniform(-100.0, 100.0, size=(modes, 3))
+    points = centres[families % modes] + 0.1 * rng.standard_normal((600, 3))
+    wide = StudentMixture.single(np.zeros(3), 60.0 * np.eye(3), df=3.0)
+    assert least <= missed_by_halves(points, may_be_fitted(families), wide, rng) <= most

@@ -30,7 +30,7 @@ from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, fold, unfold
 from anabranch.conquer.target import Target
 
-__all__ = ["WarmPopulation"]
+__all__ = ["WarmPopulation", "missed_by_halves"]
 
 _BROAD = 0.1
 """The share of a component as wide as the prior, from which mass is found that the particles have missed."""
@@ -77,7 +77,7 @@ class WarmPopulation:
         points, prior = fold(points, symmetries), fold(target.prior(500, rng).points, symmetries)
         wide, ess = broad(prior if len(prior) > 50 else points), pooled_ess(population.sweeps)
         mixture = fit_to_points(points, rng).joined(wide, _BROAD)
-        missed = _missed(points, may_be_fitted(families), wide, rng)
+        missed = missed_by_halves(points, may_be_fitted(families), wide, rng)
         return cls(mixture, symmetries, ess, missed, ess, former=former)
 
     @property
@@ -116,7 +116,7 @@ class WarmPopulation:
         return replace(tempering, proposal=self.mixture, draws=_DRAWS, chains=_CHAINS * tempering.chains)
 
 
-def _missed(points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator) -> float:
+def missed_by_halves(points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator) -> float:
     """The share of the particles not fitted to for which the wide component has most of the density."""
     if not 0 < fitted.sum() < len(points):
         return 0.0
