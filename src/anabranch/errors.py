@@ -1,6 +1,11 @@
 """The errors that Anabranch raises, all subclasses of `AnabranchError`; each names the site and the line."""
 
-from typing import Any, NamedTuple
+import difflib
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+MAX_NAMES = 20
+"""Names that a message lists."""
 
 
 class Place(NamedTuple):
@@ -139,6 +144,14 @@ class UnknownName(AnabranchError, KeyError):
     """
 
     name: str | None = None
+
+    @classmethod
+    def among(cls, what: str, name: str, known: Iterable[str]) -> Self:
+        """The error with those of the known names that look like this one; with all of them, if none does."""
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=5, cutoff=0.5)
+        listed = f"There are: {', '.join(names[:MAX_NAMES])}"
+        return cls(what, remedy=f"Did you mean {' or '.join(map(repr, near))}?" if near else listed)
 
 
 class NotDiscrete(AnabranchError, TypeError):

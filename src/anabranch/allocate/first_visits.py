@@ -76,8 +76,8 @@ class FirstVisits:
         pruned, any that may matter."""
         log_evidence = state.table.log_evidence
         unvisited = [record for record in state.table if self.needs_visit(record, state, log_evidence)]
-        named = {record: None for record in unvisited if record.is_named and not record.visits}
-        others = [record for record in unvisited if record not in named]
+        named = [record for record in unvisited if record.is_named and not record.visits]
+        others = [record for record in unvisited if not record.is_named or record.visits]
         return [*named, *self._promising(others, state, log_evidence)]
 
     def _promising(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,9 +15,6 @@ from anabranch.divide import Path
 from anabranch.label import is_label
 
 __all__ = ["Place", "check_name", "listed_names", "place_of", "reader"]
-
-MAX_NAMES = 20
-"""Names that a message lists."""
 
 
 class Place(NamedTuple):
@@ -44,7 +40,7 @@ def _place(names: Sequence[str], name: str) -> Place | None:
 
 def listed_names(solutions: Sequence[Solution]) -> str:
     """The sites and deterministics of all paths, for a message."""
-    return ", ".join(_all_names(solutions)[:MAX_NAMES])
+    return ", ".join(_all_names(solutions)[: errors.MAX_NAMES])
 
 
 def _all_names(solutions: Sequence[Solution]) -> list[str]:
@@ -55,9 +51,7 @@ def check_name(solutions: Sequence[Solution], name: str) -> None:
     """Raise `UnknownName` if no path has the name."""
     if any(place_of(solution.path, name) for solution in solutions):
         return
-    near = difflib.get_close_matches(name, _all_names(solutions), n=5, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {listed_names(solutions)}"
-    raise errors.UnknownName(f"no path has a site or deterministic {name!r}", remedy=hint)
+    raise errors.UnknownName.among(f"no path has a site or deterministic {name!r}", name, _all_names(solutions))
 
 
 def reader(solutions: Sequence[Solution], f: str | Callable[[Draw], Any]) -> Callable[[Draw], Any]:

@@ -4,7 +4,6 @@ The other sites are drawn from the prior. The executions are no prior draws, so 
 probabilities of the paths: those are exact, or counted, as they are for any other path.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,9 +16,6 @@ from anabranch.divide.executions import Executions
 from anabranch.divide.recording import Site
 
 __all__ = ["check_start_names", "lead_to", "sites_not_met", "that_have"]
-
-_MAX_NAMES = 20
-"""Names that a message lists."""
 
 
 def lead_to(division: Division, values: Mapping[str, Any], executions: int, seed: int) -> list[Executions]:
@@ -52,16 +48,10 @@ def sites_not_met(arrivals: Iterable[Executions], values: Mapping[str, Any]) -> 
 
 def check_start_names(division: Division, names: Iterable[str]) -> None:
     """Raise `UnknownName` for a name of a site that no path has, with those that look like it."""
-    known = {address: None for path in division.by_signature.values() for address in path.addresses}
+    known = {address for path in division.by_signature.values() for address in path.addresses}
     for name in names:
-        if name in known:
-            continue
-        near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
-        listed = f"There are: {', '.join(sorted(known)[:_MAX_NAMES])}"
-        raise errors.UnknownName(
-            f"start names the site {name!r}, which no execution has met",
-            remedy=f"Did you mean {' or '.join(map(repr, near))}?" if near else listed,
-        )
+        if name not in known:
+            raise errors.UnknownName.among(f"start names the site {name!r}, which no execution has met", name, known)
 
 
 def _met(arrivals: Iterable[Executions], name: str) -> Iterator[tuple[Executions, Site]]:

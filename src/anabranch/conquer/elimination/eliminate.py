@@ -79,15 +79,15 @@ def _without(
 ) -> Target:
     """The target without these coordinates, or as many of them as there are windows and tables for."""
     path, heavy, slow = target.path, set[int](), set[int]()
-    is_alone = len(found) == target.dim
-    most = math.inf if is_alone else settings.max_group_numbers
+    most = math.inf if len(found) == target.dim else settings.max_group_numbers
 
     def windows(tabling: Tabling, columns: Sequence[int]) -> tuple[Mapping[int, range], Set[int]]:
         bounds = {column: found[column] for column in columns}
         search = WindowSearch(tabling, bounds, rows, len(bounds) == target.dim, prior_is_sampled(path), settings,
                               target.charge)  # fmt: skip
-        # Windows may be narrower than all values, by a factor that is not known before they are searched.
-        values, too_many = _all_values(bounds), set[int]()
+        # Windows may be narrower than all values, by a factor that is not known before they are searched; a coordinate
+        # with infinitely many counts with one.
+        values, too_many = {**dict.fromkeys(bounds, range(1)), **_finite(bounds)}, set[int]()
         costly = tabling.costly(values, settings.max_group, _TRIMMED * most)
         if not costly:
             values, too_many = search.run()
@@ -105,9 +105,9 @@ def _without(
     return out
 
 
-def _all_values(bounds: Mapping[int, Bounds]) -> dict[int, range]:
-    """All values of each coordinate; one, where there are infinitely many."""
-    return {c: range(1) if b.low is None or b.high is None else range(b.low, b.high + 1) for c, b in bounds.items()}
+def _finite(bounds: Mapping[int, Bounds]) -> dict[int, range]:
+    """All values of each coordinate that has finitely many."""
+    return {c: range(b.low, b.high + 1) for c, b in bounds.items() if b.low is not None and b.high is not None}
 
 
 def _note(kept: int, heavy: int, slow: int, found: int) -> str:
@@ -129,7 +129,6 @@ def _eliminated(target: Target, block: Block, bounds: Mapping[int, Bounds], sett
             "%d discrete variables of the path (%s) are summed over windows, of %d values at most",
             len(cut), target.path.description, max(len(block.values[column]) for column in cut),
         )  # fmt: skip
-    finite = {c: range(b.low, b.high + 1) for c, b in bounds.items() if b.low is not None and b.high is not None}
-    few = {column: values for column, values in finite.items() if len(values) <= settings.max_values}
+    few = {column: values for column, values in _finite(bounds).items() if len(values) <= settings.max_values}
     others = find_cover(target.path, {**few, **block.values}, settings, block.values.keys())
     return Eliminated(target, block, others, cut)
