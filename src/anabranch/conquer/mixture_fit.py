@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -14,8 +15,14 @@ from anabranch.conquer.weights import effective_sample_size
 
 __all__ = ["fit_to_modes", "fit_to_points", "fit_to_weights"]
 
+Fit = Callable[[np.ndarray, np.ndarray], StudentMixture]
+
 _MIN_DF = 1.5
 """Degrees of freedom of the heaviest tails that are fitted."""
+_FORMER = 5.0
+"""Draws as which a component counts when it is refitted to its weights; more keep those that had few draws."""
+_MIN_SHARE = 1e-5
+"""The share below which a component with little weight is dropped; more of it loses modes that are many and light."""
 _MAX_COMPONENTS = 24
 """Components of a mixture fitted to points."""
 
@@ -72,21 +79,32 @@ def fit_to_weights(
     """The mixture refitted to its weighted draws, with the tails that suit them best.
 
     Weights of which a few dominate are tempered first. Of several degrees of freedom the fit takes those whose weights
-    have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q'], since the likelihood says little of the tails;
+    have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q'], since the likelihood says little of the tails; or
+    only the shares are fitted, where the components have too few draws for more. The second moment is taken over draws
+    to which the candidate was not fitted: over its own, lighter tails and more parameters would always look better.
     `log_density` gives log q at the points, its defensive components included, for a mixture.
     """
     weights = _tempered(log_weights, min_ess=20.0 + 2 * proposal.dim)
+    held_out = np.arange(len(points)) % 2 == 1
     log_old = log_density(proposal)
     extended = _extended(proposal, broad, points, weights)
-    candidates = []
     now = float(extended.df.mean())
+
+    def second_moment(fit: Fit) -> float:
+        candidate = fit(points[~held_out], weights[~held_out])
+        return float(logsumexp((2 * log_weights + log_old - log_density(candidate))[held_out]))
+
     # More degrees of freedom would make the tails too light; fewer, in many dimensions, too heavy.
-    for df in np.clip([now / 2, now, 2 * now], _MIN_DF, 8.0 + 2 * proposal.dim):
-        candidate = extended.with_df(df)
-        for _ in range(2):
-            candidate = candidate.refitted(points, weights)
-        candidates.append((logsumexp(2 * log_weights + log_old - log_density(candidate)), df, candidate))
-    return min(candidates, key=lambda each: each[:2])[2]
+    dfs = np.clip([now, now / 2, 2 * now], _MIN_DF, 8.0 + 2 * proposal.dim)
+    fits: list[Fit] = [partial(_refitted, extended.with_df(df)) for df in dfs]
+    return min([*fits, partial(extended.reshared, former=_FORMER)], key=second_moment)(points, weights)
+
+
+def _refitted(mixture: StudentMixture, points: np.ndarray, weights: np.ndarray) -> StudentMixture:
+    """The mixture after two steps of expectation maximisation on weighted draws of it."""
+    for _ in range(2):
+        mixture = mixture.refitted(points, weights, former=_FORMER, min_share=_MIN_SHARE)
+    return mixture
 
 
 def _tempered(log_weights: np.ndarray, min_ess: float) -> np.ndarray:

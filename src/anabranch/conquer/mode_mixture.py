@@ -284,7 +284,7 @@ class ModeMixture:
         """
         proposal, _ = state.parts
         d = target.dim
-        size = (300 + 50 * d + d * (d + 3)) * (1 + state.rounds // 2)
+        size = max(300 + 50 * d + d * (d + 3), 4 * (d + 1) * len(proposal)) * (1 + state.rounds // 2)
         if left < 3 * size:  # of a few draws, all should make the estimate
             return replace(state, adapting=False)
         drawn = self._draw(target, state, rng, size)

@@ -57,8 +57,8 @@ MAX_ASKED = 4_000
 """Particles that are asked; more show smaller misses, and each takes an evaluation."""
 _MAX_SCOUTS = 1_024
 """Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
-_MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
-"""Components that a proposal may have, and up to which its weights are believed by themselves."""
+_MAX_COMPONENTS, _MANY_COMPONENTS = 400, 100
+"""Components that a proposal may have, and from which on more modes were certainly missed by the first search."""
 _MIN_CONTENT = 50.0
 """One in so many particles may object, at most, however few effective ones there are."""
 _DOUBT = 0.2
@@ -111,11 +111,12 @@ class Opinion:
     def unseen(self) -> float:
         """The root mean square of the share m of the mass that the proposal misses, and all who have looked with it.
 
-        With probability p the first search has missed something (one, where there was no climb), and then m is anything
-        from 0 to 1. Of n who have looked since, particles and scouts, none has found it, so that
-        E[m²] = p B(3, n + 1) / (1 − p + p/(n + 1)).
+        With probability p the first search has missed something (one, where there was no climb, or where so many modes
+        were found one by one), and then m is anything from 0 to 1. Of n who have looked since, particles and scouts,
+        none has found it, so that E[m²] = p B(3, n + 1) / (1 − p + p/(n + 1)).
         """
-        n, p = (self.ess, 1.0) if self.scouts is None else (self.ess + self.scouts, _DOUBT)
+        n = self.ess + (self.scouts or 0)
+        p = 1.0 if self.scouts is None or self.components > _MANY_COMPONENTS else _DOUBT
         return float(np.sqrt(2 * p / ((n + 2) * (n + 3)) / ((1 - p) * (n + 1) + p)))
 
     @property
@@ -262,8 +263,6 @@ def reconciled(
     if opinion.is_lost:
         return replace(with_unseen, is_confirmed=trusted)
     bridged = _bridged(by_weights, by_tempering, opinion)
-    # So many modes were found one by one that others were not: the particles know their number better.
-    trusted = trusted and opinion.components <= _MAX_TRUSTED
     others_find_more = is_below(by_weights, by_tempering) or is_below(by_weights, bridged)
     if trusted and opinion.is_content and not others_find_more:
         return with_unseen

@@ -75,28 +75,51 @@ class StudentMixture:
         """The log density of the mixture at each point."""
         return _log_sum(self.log_parts(points)[0])[:, 0]
 
-    def refitted(self, points: np.ndarray, weights: np.ndarray, min_share: float = 1e-3) -> StudentMixture:
+    def reshared(self, points: np.ndarray, weights: np.ndarray, former: float) -> StudentMixture:
+        """The same components with the shares that weighted draws of this mixture have; the former share of each counts
+        as so many draws."""
+        of_points, _ = self._responsibilities(points)
+        return replace(self, shares=self._shares(of_points, weights, former))
+
+    def refitted(
+        self, points: np.ndarray, weights: np.ndarray, former: float = 0.0, min_share: float = 1e-3
+    ) -> StudentMixture:
         """One step of expectation maximisation on weighted points; components far below an even share, and below
-        `min_share`, are dropped."""
-        logs, distances = self.log_parts(points)
-        responsibilities = np.exp(logs - _log_sum(logs)) * (weights / weights.sum())[:, None]
-        total = responsibilities.sum(axis=0)
-        alive = np.flatnonzero(total > min(min_share, 0.1 / len(self)))
+        `min_share`, are dropped.
+
+        Where the points are draws of this mixture, the `former` mean and share of a component count as so many draws:
+        of many components each has few, and those without a heavy one among them are not to be lost.
+        """
+        of_points, distances = self._responsibilities(points)
+        responsibilities = of_points * (weights / weights.sum())[:, None]
+        total, shares = responsibilities.sum(axis=0), self._shares(of_points, weights, former)
+        alive = np.flatnonzero((shares > min(min_share, 0.1 / len(self))) & (total > 0))
         means, scale_trils = [], []
         for j in alive:
             df, responsibility = self.df[j], responsibilities[:, j]
             each = responsibility * ((df + self.dim) / (df + distances[:, j]) if np.isfinite(df) else 1.0)
-            mean = each @ points / each.sum()
+            effective = total[j] ** 2 / (responsibility**2).sum()
+            mean = (effective * (each @ points / each.sum()) + former * self.means[j]) / (effective + former)
             centred = points - mean
-            # Shrunk towards the former scale: a component with fewer effective points than parameters would collapse.
-            effective = responsibility.sum() ** 2 / (responsibility**2).sum()
-            trust = effective / (effective + 2 * self.dim)
+            # Shrunk towards the former scale: a component with fewer effective points than parameters would collapse,
+            # and with not many more, its scale would be noise.
+            trust = effective / (effective + 2 * self.dim * max(1.0, 10 * self.dim / effective))
             scatter = (centred * each[:, None]).T @ centred / total[j]
             scale = trust * scatter + (1 - trust) * self.scale_trils[j] @ self.scale_trils[j].T
             means.append(mean)
             scale_trils.append(safe_cholesky(scale))
-        shares = total[alive] / total[alive].sum()
+        shares = shares[alive] / shares[alive].sum()
         return StudentMixture(np.array(means), np.array(scale_trils), shares, self.df[alive])
+
+    def _responsibilities(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The probability of each component given each point, and the squared distances: both (n, m)."""
+        logs, distances = self.log_parts(points)
+        return np.exp(logs - _log_sum(logs)), distances
+
+    def _shares(self, responsibilities: np.ndarray, weights: np.ndarray, former: float) -> np.ndarray:
+        total, drawn = (weights / weights.sum()) @ responsibilities, responsibilities.sum(axis=0)
+        shares = (total * drawn + self.shares * former) / np.maximum(drawn + former, 1e-300)
+        return shares / shares.sum()
 
     @property
     def scales(self) -> np.ndarray:
