@@ -3,9 +3,9 @@
     log γ_k(x) = log γ_k(m) − ½ (x − m)ᵀ Λ (x − m),    Z_k = γ_k(m) (2π)^{d/2} |Λ|^{−1/2},    π_k = N(m, Λ⁻¹)
 
 That it is quadratic is read off the recorded program (`divide.is_quadratic`), so that (d + 1)(d + 2)/2 values determine
-it. They are taken at unit steps from zero; and, where rounding may matter there, again at the steps of the Gaussian found
-from its mean, where it is smallest. Linear regressions with known noise, state-space models and Gaussian processes with fixed kernels are such
-paths.
+it. They are taken at unit steps from zero; where rounding may matter there, again at the steps of the Gaussian found
+from its mean, where it is smallest. Linear regressions with known noise, state-space models and Gaussian processes with
+fixed kernels are such paths.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ half of the steps in which walkers are in A. Then
     Ẑ = Σ_{k in A} Ẑ_k / f,
 
 which needs no list of the other paths. A path in A has the weight Ẑ_k/Ẑ; one outside A the share of the steps spent
-there, and stands for paths that no walker came to. The scatter of f between walkers is its error.
+there, and stands for paths that no walker came to. The scatter of f between walkers is its error. Where the values of
+the deciding sites are nearly independent, the moves to any path give a better estimate by themselves (`table_draws`):
+the one with the smaller error is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from scipy.special import logsumexp, softmax
 
 from anabranch.allocate import FirstVisits, PathRecord, Visit
 from anabranch.divide import (
-    DecisionTables,
     PathMove,
     can_walk,
     fit_decision_tables,
@@ -36,9 +37,13 @@ from anabranch.divide import (
     move_to_any_path,
 )
 from anabranch.search.state import SearchState
+from anabranch.search.table_draws import TableDraws, evidence_of_draws
 from anabranch.settings import check, positive, share, whole
 
 __all__ = ["Multiple", "Walk", "WalkEstimate", "Walking"]
+
+_FITS = 2
+"""Fits of the tables whose draws count: the last one may have few."""
 
 
 class Multiple(NamedTuple):
@@ -53,8 +58,9 @@ class WalkEstimate:
     """What a walk says of the paths that were not visited.
 
     Attributes:
-        known_share: f, the share of the mass that the paths in A have, and its standard error.
-        multiples: of the paths outside A; none of the mass if no walker came there, so that others stand for it.
+        known_share: the share of the mass that the paths have that stand for themselves, f, or for others by their
+            draws, and its standard error.
+        multiples: of the paths that do not stand for themselves alone; none of the mass where others stand for it.
     """
 
     known_share: tuple[float, float]
@@ -72,7 +78,7 @@ class Walk:
         known_since: the step at which a path got its estimate, by its number.
         proposed: the moves that wait for their visits.
         goes_anywhere: whether each of them leads to any path, and not to one nearby.
-        tables: from which those are drawn.
+        fits: the tables from which those are drawn, the last of them, and what was drawn from each.
         next_fit: the step at which the tables are fitted again.
         any_share: the share of moves that lead to any path.
         made, accepted: such moves since the last fit.
@@ -85,7 +91,7 @@ class Walk:
     known_since: dict[int, int] = field(default_factory=dict)
     proposed: list[PathMove] = field(default_factory=list)
     goes_anywhere: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    tables: DecisionTables = field(default_factory=lambda: DecisionTables({}))
+    fits: list[TableDraws] = field(default_factory=list)
     next_fit: int = 0
     any_share: float = 0.5
     made: int = 0
@@ -153,7 +159,7 @@ class Walking:
         records, weights = self._starts(state)
         rng = np.random.default_rng((state.seed, 0, 6))
         at = [records[i] for i in rng.choice(len(records), self.walkers, p=weights)]
-        known = {record.number: 0 for record in state.table if record.visits}
+        known = {record.number: -1 for record in state.table if record.visits}
         return Walk(at, label_names(record.path for record in records), known_since=known)
 
     def visits(self, state: SearchState) -> list[Visit]:
@@ -178,7 +184,7 @@ class Walking:
         near = [record.path for record, far in zip(walk.at, walk.goes_anywhere, strict=True) if not far]
         far = [record.path for record, far in zip(walk.at, walk.goes_anywhere, strict=True) if far]
         nearby = iter(move_between_paths(state.division, near, walk.labels, rng))
-        anywhere = iter(move_to_any_path(state.division, far, walk.tables, rng))
+        anywhere = iter(move_to_any_path(state.division, far, walk.fits[-1].tables, rng))
         moves = [next(anywhere) if far else next(nearby) for far in walk.goes_anywhere]
         state.executions += len(moves)
         walk.is_blocked = walk.is_blocked or not all(move.is_known for move in moves)
@@ -193,7 +199,8 @@ class Walking:
         if walk.steps:
             times = Counter(np.concatenate(walk.steps[len(walk.steps) // 2 :]).tolist())
             weights += np.array([times[record.number] for record in known]) / sum(times.values())
-        walk.tables = fit_decision_tables([record.path for record in known], weights.tolist())
+        tables = fit_decision_tables([record.path for record in known], weights.tolist())
+        walk.fits = [*walk.fits, TableDraws(tables, len(walk.steps))][-_FITS:]
         if walk.made:
             walk.any_share = float(np.clip(walk.accepted / walk.made, self.min_any_share, self.max_any_share))
         walk.made = walk.accepted = 0
@@ -213,9 +220,12 @@ class Walking:
         rng = np.random.default_rng((state.seed, 0, 8, len(walk.steps)))
         thresholds = np.log(rng.random(len(walk.at)))
         walk.made += int(walk.goes_anywhere.sum())
+        walk.fits[-1].times += int(walk.goes_anywhere.sum())
         for i, (here, move) in enumerate(zip(walk.at, walk.proposed, strict=True)):
             there = None if move.path is None else state.table.records.get(move.path.signature)
             if there is not None and there.visits:
+                if walk.goes_anywhere[i]:
+                    walk.fits[-1].drawn.add(there.number)
                 walk.known_since.setdefault(there.number, len(walk.steps))
                 if thresholds[i] < there.log_evidence - here.log_evidence + move.log_ratio:
                     walk.at[i] = there
@@ -240,6 +250,28 @@ class Walking:
         walk = state.walk
         if walk is None or walk.is_blocked or len(walk.steps) < self.min_steps:
             return None
+        by_steps, by_draws = self._by_steps(state, walk), self._by_draws(state, walk)
+        found = [each for each in (by_steps, by_draws) if each is not None]
+        return min(found, key=lambda each: each.known_share[1] / each.known_share[0], default=None)
+
+    def _by_draws(self, state: SearchState, walk: Walk) -> WalkEstimate | None:
+        """The estimate from the moves to any path since the last fits but one."""
+        start = walk.fits[0].step
+        since = {record: walk.known_since.get(record.number, np.inf) for record in state.table}
+        before = [record for record, step in since.items() if step < start]
+        others = [record for record, step in since.items() if start <= step < np.inf]
+        found = evidence_of_draws(walk.fits, before, others, np.stack(walk.steps[start:]))
+        if found is None:
+            return None
+        multiples = {record: Multiple(-np.inf, 0.0) for record, step in since.items() if step >= start}
+        for record, log in found.log_drawn.items():
+            multiples[record] = Multiple(-log, float(np.sqrt(-np.expm1(log))))
+        known = logsumexp([record.log_evidence for record in (*before, *found.log_drawn)])
+        share = float(np.exp(known - found.log_evidence))
+        return WalkEstimate((share, share * found.sd), multiples)
+
+    def _by_steps(self, state: SearchState, walk: Walk) -> WalkEstimate | None:
+        """The estimate from the share of the steps in the paths that were known before."""
         number = len(walk.steps)
         inside = {each for each, since in walk.known_since.items() if since <= number // 3}
         counted = np.stack(walk.steps[number // 2 :])
