@@ -254,11 +254,67 @@ def tree_case(seed: int) -> Case:
                 {"seconds": 170.0})  # fmt: skip
 
 
+# Kernels --------------------------------------------------------------------------------------------------------------
+
+KERNELS = ("smooth", "periodic", "linear", "sum", "product")
+
+
+def kernel_grammar(x: np.ndarray, y: np.ndarray) -> None:
+    """A Gaussian process whose kernel is a sum or a product of kernels, of depth three at most."""
+
+    def grow(name: str, depth: int) -> jnp.ndarray:
+        shares = np.array([0.2, 0.2, 0.2, 0.2, 0.2]) if depth < 3 else np.array([1, 1, 1, 0, 0]) / 3
+        kind = KERNELS[int(ab.sample(f"kernel{name}", dist.Categorical(shares)))]
+        if kind in ("sum", "product"):
+            left, right = grow(name + "l", depth + 1), grow(name + "r", depth + 1)
+            return left + right if kind == "sum" else left * right
+        if kind == "linear":
+            return jnp.outer(x, x)
+        length = ab.sample(f"length{name}", dist.LogNormal(0.0, 0.5))
+        gaps = x[:, None] - x
+        if kind == "smooth":
+            return jnp.exp(-0.5 * gaps**2 / length**2)
+        return jnp.exp(-2 * jnp.sin(np.pi * gaps / length) ** 2)
+
+    covariance = grow("", 1) + 0.05 * np.eye(len(x))
+    ab.observe("y", dist.MultivariateNormal(np.zeros(len(x)), covariance), y)
+
+
+def made_process(seed: int, n: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Data of a periodic process on a line."""
+    rng, x = np.random.default_rng(seed), np.linspace(-3.0, 3.0, n)
+    gaps = x[:, None] - x
+    covariance = np.exp(-2 * np.sin(np.pi * gaps) ** 2) + np.outer(x, x) + 0.05 * np.eye(n)
+    return x, rng.multivariate_normal(np.zeros(n), covariance)
+
+
+def right_kernel(draw: Any) -> float:
+    """Whether a draw has the kernel that made the data: the sum of a periodic and a linear one."""
+    if KERNELS[int(draw["kernel"])] != "sum":
+        return 0.0
+    return float({KERNELS[int(draw["kernell"])], KERNELS[int(draw["kernelr"])]} == {"periodic", "linear"})
+
+
+def kernel_case(seed: int) -> Case:
+    return Case(f"kernel-{seed}", kernel_grammar, made_process(seed), np.nan, [("right kernel", right_kernel, 1.0)],
+                {"seconds": 170.0})  # fmt: skip
+
+
+def check_gibbs(sweeps: int = 20_000) -> None:
+    """The collapsed Gibbs sampler of partitions against all partitions of eight points."""
+    y = clustered(8)
+    _, together, clusters = all_partitions(y)
+    by_gibbs, clusters_by_gibbs = gibbs_over_partitions(y, sweeps)
+    worst = max(abs(together[pair] - by_gibbs[pair]) for pair in together)
+    print(f"Gibbs on eight points: clusters {clusters_by_gibbs - clusters:+.4f}, largest error of a pair {worst:.4f}")
+
+
 CASES: dict[str, Callable[[], Case]] = {
     **{f"selection-{p}": partial(selection_case, p) for p in (8, 10, 12)},
     **{f"selection-{p}": partial(selection_case, p, 0.5) for p in (20, 40)},
-    **{f"restaurant-{n}": partial(restaurant_case, n) for n in (9, 50)},
+    **{f"restaurant-{n}": partial(restaurant_case, n) for n in (9, 50, 200)},
     **{f"tree-{seed}": partial(tree_case, seed) for seed in range(10)},
+    **{f"kernel-{seed}": partial(kernel_case, seed) for seed in range(10)},
 }
 
 
@@ -312,7 +368,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names with commas: selection-12,restaurant-9")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--check", action="store_true", help="check the Gibbs sampler of partitions, and stop")
     arguments = parser.parse_args()
+    if arguments.check:
+        return check_gibbs()
     wanted = [name for name in arguments.only.split(",") if name] or list(CASES)
     print("| program | seed | error of log Z | claimed | largest error of a mean | claimed | largest z | paths "
           "| visited | seconds | seconds a path / one NumPyro execution |")  # fmt: skip

@@ -36,6 +36,7 @@ from anabranch.divide import (
     move_between_paths,
     move_to_any_path,
 )
+from anabranch.search.climb import Climb
 from anabranch.search.state import SearchState
 from anabranch.search.table_draws import TableDraws, evidence_of_draws
 from anabranch.settings import check, positive, share, whole
@@ -106,6 +107,8 @@ class Walking:
     Args:
         walkers: more take more visits for a step, and make the error more certain.
         max_mass_found: prior mass of the paths found from which on there is no walk: all can be visited.
+        min_mass_found: prior mass of the paths found below which a climb comes before the walk, and takes the place of
+            the search for neighbours; more climbs in programs whose paths can be visited.
         visits_in_vain: first visits that hardly raised the evidence after which the walk begins; fewer begin it sooner.
         max_gain: by how many nats they may have raised it; less begins it later.
         min_steps: steps from which on its estimate is used; fewer may not have left the paths of the start.
@@ -121,6 +124,7 @@ class Walking:
 
     walkers: int = 48
     max_mass_found: float = 0.999
+    min_mass_found: float = 0.2
     visits_in_vain: int = 64
     max_gain: float = 0.5
     min_steps: int = 48
@@ -131,9 +135,9 @@ class Walking:
     smoothing: float = 0.05
 
     def __post_init__(self) -> None:
-        check(self, walkers=whole(2), max_mass_found=share(), visits_in_vain=whole(1), max_gain=positive(),
-              min_steps=whole(6), max_steps=whole(6), min_any_share=share(), max_any_share=share(),
-              first_fit=whole(1), smoothing=share())  # fmt: skip
+        check(self, walkers=whole(2), max_mass_found=share(), min_mass_found=share(), visits_in_vain=whole(1),
+              max_gain=positive(), min_steps=whole(6), max_steps=whole(6), min_any_share=share(),
+              max_any_share=share(), first_fit=whole(1), smoothing=share())  # fmt: skip
 
     def is_due(self, state: SearchState) -> bool:
         """Whether the paths are too many to visit all, and the last first visits found little."""
@@ -142,8 +146,16 @@ class Walking:
         if not state.has_many_paths or not state.settings.prune_negligible:
             return False
         gains = state.gains[-self.visits_in_vain :]
-        in_vain = len(gains) == self.visits_in_vain and sum(gains) < self.max_gain
-        return in_vain and state.division.prior_mass_found < self.max_mass_found and len(self._starts(state)[0]) > 1
+        if len(gains) < self.visits_in_vain or not (sum(gains) < self.max_gain or self.is_too_wide(state)):
+            return False
+        return state.division.prior_mass_found < self.max_mass_found and len(self._starts(state)[0]) > 1
+
+    def is_too_wide(self, state: SearchState) -> bool:
+        """Whether the prior finds so few of the paths that a climb is to find the heavy ones."""
+        if not state.has_many_paths or state.division.prior_mass_found > self.min_mass_found:
+            return False
+        heaviest = max(state.table, key=lambda record: record.log_evidence)
+        return can_walk(heaviest.path)
 
     def _starts(self, state: SearchState) -> tuple[list[PathRecord], np.ndarray]:
         """The paths at which walkers may begin, and their probabilities; none if there is a path to which they cannot
@@ -164,6 +176,8 @@ class Walking:
 
     def visits(self, state: SearchState) -> list[Visit]:
         """Walk until walkers propose paths without an estimate, which are to be visited; none once it is over."""
+        if state.walk is None and (fresh := self._climbed(state)):
+            return self._first_visits(fresh, state)
         state.walk = walk = state.walk or self.begin(state)
         while not self.is_over(state):
             state.limits.check()
@@ -171,10 +185,21 @@ class Walking:
                 walk.proposed = self._propose(state, walk)
             fresh = self._fresh(state, walk)
             if fresh:
-                rule = next((rule for rule in state.settings.schedule if isinstance(rule, FirstVisits)), FirstVisits())
-                return rule.visits_of(fresh, state)
+                return self._first_visits(fresh, state)
             self.accept(state)
         return []
+
+    def _first_visits(self, fresh: list[PathRecord], state: SearchState) -> list[Visit]:
+        rule = next((rule for rule in state.settings.schedule if isinstance(rule, FirstVisits)), FirstVisits())
+        return rule.visits_of(fresh, state)
+
+    def _climbed(self, state: SearchState) -> list[PathRecord]:
+        """The paths to visit for the next step of a climb; none where there is none, or once it is over."""
+        if state.climb is None and self.is_too_wide(state):
+            records, _ = self._starts(state)
+            labels = label_names(record.path for record in records)
+            state.climb = Climb(max(records, key=lambda record: record.log_evidence), labels)
+        return [] if state.climb is None else state.climb.fresh(state)
 
     def _propose(self, state: SearchState, walk: Walk) -> list[PathMove]:
         if len(walk.steps) >= walk.next_fit:
