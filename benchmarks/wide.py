@@ -32,7 +32,8 @@ Pair = tuple[str, Callable[[Any], float], float]
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its data, its log evidence (NaN if it is not known), posterior means, and limits of the run."""
+    """A program with its data, its log evidence (NaN if it is not known), posterior means, limits of the run, and the
+    structure that made the data, with a function that gives that of a draw."""
 
     name: str
     program: Callable[..., None]
@@ -40,6 +41,7 @@ class Case:
     log_evidence: float
     means: Sequence[Pair]
     limits: dict[str, Any]
+    structure: tuple[Callable[[Any], str], str] | None = None
 
 
 # Variable selection ---------------------------------------------------------------------------------------------------
@@ -243,15 +245,16 @@ def made_tree(seed: int, n: int = 120) -> tuple[np.ndarray, np.ndarray]:
     return X, mean + 0.5 * rng.standard_normal(n)
 
 
-def right_tree(draw: Any) -> float:
-    """Whether a draw splits as the tree that made the data does."""
-    wanted = {"split": 1, "predictor": 0, "splitl": 0, "splitr": 1, "predictorr": 1, "splitrl": 0, "splitrr": 0}
-    return float(all(name in draw and draw[name] == value for name, value in wanted.items()))
+def tree_of(draw: Any, name: str = "") -> str:
+    """The predictors at which a draw splits: `(0 - (1 - -))` splits the first, and on the right the second."""
+    if not draw.get(f"split{name}", 0):
+        return "-"
+    return f"({int(draw[f'predictor{name}'])} {tree_of(draw, name + 'l')} {tree_of(draw, name + 'r')})"
 
 
 def tree_case(seed: int) -> Case:
-    return Case(f"tree-{seed}", regression_tree, made_tree(seed), np.nan, [("right tree", right_tree, 1.0)],
-                {"seconds": 170.0})  # fmt: skip
+    return Case(f"tree-{seed}", regression_tree, made_tree(seed), np.nan, [], {"seconds": 170.0},
+                (tree_of, "(0 - (1 - -))"))  # fmt: skip
 
 
 # Kernels --------------------------------------------------------------------------------------------------------------
@@ -288,16 +291,17 @@ def made_process(seed: int, n: int = 100) -> tuple[np.ndarray, np.ndarray]:
     return x, rng.multivariate_normal(np.zeros(n), covariance)
 
 
-def right_kernel(draw: Any) -> float:
-    """Whether a draw has the kernel that made the data: the sum of a periodic and a linear one."""
-    if KERNELS[int(draw["kernel"])] != "sum":
-        return 0.0
-    return float({KERNELS[int(draw["kernell"])], KERNELS[int(draw["kernelr"])]} == {"periodic", "linear"})
+def kernel_of(draw: Any, name: str = "") -> str:
+    """The kernel of a draw; the parts of a sum or a product in alphabetical order."""
+    kind = KERNELS[int(draw[f"kernel{name}"])]
+    if kind not in ("sum", "product"):
+        return kind
+    return f"{kind}({', '.join(sorted(kernel_of(draw, name + side) for side in 'lr'))})"
 
 
 def kernel_case(seed: int) -> Case:
-    return Case(f"kernel-{seed}", kernel_grammar, made_process(seed), np.nan, [("right kernel", right_kernel, 1.0)],
-                {"seconds": 170.0})  # fmt: skip
+    return Case(f"kernel-{seed}", kernel_grammar, made_process(seed), np.nan, [], {"seconds": 170.0},
+                (kernel_of, "sum(linear, periodic)"))  # fmt: skip
 
 
 def check_gibbs(sweeps: int = 20_000) -> None:
@@ -352,6 +356,12 @@ def run(case: Case, seed: int) -> str:
     for _, f, exact in case.means:
         mean, sd = posterior.expectation(f)
         errors.append((abs(mean - exact), sd))
+    if case.structure is not None:
+        shares = posterior.probability(case.structure[0])
+        found, share = max(shares.items(), key=lambda item: item[1])
+        print(f"{case.name}: {'right' if found == case.structure[1] else 'wrong'}, {found} with {share:.3f}; "
+              f"the right one has {shares.get(case.structure[1], 0.0):.3f}")  # fmt: skip
+        errors = [(np.nan, np.nan)]
     worst, claimed = max(errors)
     z = max(error / max(sd, 1e-9) for error, sd in errors)
     paths = posterior.paths
