@@ -32,7 +32,8 @@ Pair = tuple[str, Callable[[Any], float], float]
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its data, its log evidence (NaN if it is not known), posterior means, and limits of the run."""
+    """A program with its data, its log evidence (NaN if it is not known), posterior means, limits of the run, and the
+    structure that made the data, with a function that gives that of a draw."""
 
     name: str
     program: Callable[..., None]
@@ -40,6 +41,7 @@ class Case:
     log_evidence: float
     means: Sequence[Pair]
     limits: dict[str, Any]
+    structure: tuple[Callable[[Any], str], str] | None = None
 
 
 # Variable selection ---------------------------------------------------------------------------------------------------
@@ -243,22 +245,80 @@ def made_tree(seed: int, n: int = 120) -> tuple[np.ndarray, np.ndarray]:
     return X, mean + 0.5 * rng.standard_normal(n)
 
 
-def right_tree(draw: Any) -> float:
-    """Whether a draw splits as the tree that made the data does."""
-    wanted = {"split": 1, "predictor": 0, "splitl": 0, "splitr": 1, "predictorr": 1, "splitrl": 0, "splitrr": 0}
-    return float(all(name in draw and draw[name] == value for name, value in wanted.items()))
+def tree_of(draw: Any, name: str = "") -> str:
+    """The predictors at which a draw splits: `(0 - (1 - -))` splits the first, and on the right the second."""
+    if not draw.get(f"split{name}", 0):
+        return "-"
+    return f"({int(draw[f'predictor{name}'])} {tree_of(draw, name + 'l')} {tree_of(draw, name + 'r')})"
 
 
 def tree_case(seed: int) -> Case:
-    return Case(f"tree-{seed}", regression_tree, made_tree(seed), np.nan, [("right tree", right_tree, 1.0)],
-                {"seconds": 170.0})  # fmt: skip
+    return Case(f"tree-{seed}", regression_tree, made_tree(seed), np.nan, [], {"seconds": 170.0},
+                (tree_of, "(0 - (1 - -))"))  # fmt: skip
+
+
+# Kernels --------------------------------------------------------------------------------------------------------------
+
+KERNELS = ("smooth", "periodic", "linear", "sum", "product")
+
+
+def kernel_grammar(x: np.ndarray, y: np.ndarray) -> None:
+    """A Gaussian process whose kernel is a sum or a product of kernels, of depth three at most."""
+
+    def grow(name: str, depth: int) -> jnp.ndarray:
+        shares = np.array([0.2, 0.2, 0.2, 0.2, 0.2]) if depth < 3 else np.array([1, 1, 1, 0, 0]) / 3
+        kind = KERNELS[int(ab.sample(f"kernel{name}", dist.Categorical(shares)))]
+        if kind in ("sum", "product"):
+            left, right = grow(name + "l", depth + 1), grow(name + "r", depth + 1)
+            return left + right if kind == "sum" else left * right
+        if kind == "linear":
+            return jnp.outer(x, x)
+        length = ab.sample(f"length{name}", dist.LogNormal(0.0, 0.5))
+        gaps = x[:, None] - x
+        if kind == "smooth":
+            return jnp.exp(-0.5 * gaps**2 / length**2)
+        return jnp.exp(-2 * jnp.sin(np.pi * gaps / length) ** 2)
+
+    covariance = grow("", 1) + 0.05 * np.eye(len(x))
+    ab.observe("y", dist.MultivariateNormal(np.zeros(len(x)), covariance), y)
+
+
+def made_process(seed: int, n: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Data of a periodic process on a line."""
+    rng, x = np.random.default_rng(seed), np.linspace(-3.0, 3.0, n)
+    gaps = x[:, None] - x
+    covariance = np.exp(-2 * np.sin(np.pi * gaps) ** 2) + np.outer(x, x) + 0.05 * np.eye(n)
+    return x, rng.multivariate_normal(np.zeros(n), covariance)
+
+
+def kernel_of(draw: Any, name: str = "") -> str:
+    """The kernel of a draw; the parts of a sum or a product in alphabetical order."""
+    kind = KERNELS[int(draw[f"kernel{name}"])]
+    if kind not in ("sum", "product"):
+        return kind
+    return f"{kind}({', '.join(sorted(kernel_of(draw, name + side) for side in 'lr'))})"
+
+
+def kernel_case(seed: int) -> Case:
+    return Case(f"kernel-{seed}", kernel_grammar, made_process(seed), np.nan, [], {"seconds": 170.0},
+                (kernel_of, "sum(linear, periodic)"))  # fmt: skip
+
+
+def check_gibbs(sweeps: int = 20_000) -> None:
+    """The collapsed Gibbs sampler of partitions against all partitions of eight points."""
+    y = clustered(8)
+    _, together, clusters = all_partitions(y)
+    by_gibbs, clusters_by_gibbs = gibbs_over_partitions(y, sweeps)
+    worst = max(abs(together[pair] - by_gibbs[pair]) for pair in together)
+    print(f"Gibbs on eight points: clusters {clusters_by_gibbs - clusters:+.4f}, largest error of a pair {worst:.4f}")
 
 
 CASES: dict[str, Callable[[], Case]] = {
     **{f"selection-{p}": partial(selection_case, p) for p in (8, 10, 12)},
     **{f"selection-{p}": partial(selection_case, p, 0.5) for p in (20, 40)},
-    **{f"restaurant-{n}": partial(restaurant_case, n) for n in (9, 50)},
+    **{f"restaurant-{n}": partial(restaurant_case, n) for n in (9, 50, 200)},
     **{f"tree-{seed}": partial(tree_case, seed) for seed in range(10)},
+    **{f"kernel-{seed}": partial(kernel_case, seed) for seed in range(10)},
 }
 
 
@@ -296,6 +356,12 @@ def run(case: Case, seed: int) -> str:
     for _, f, exact in case.means:
         mean, sd = posterior.expectation(f)
         errors.append((abs(mean - exact), sd))
+    if case.structure is not None:
+        shares = posterior.probability(case.structure[0])
+        found, share = max(shares.items(), key=lambda item: item[1])
+        print(f"{case.name}: {'right' if found == case.structure[1] else 'wrong'}, {found} with {share:.3f}; "
+              f"the right one has {shares.get(case.structure[1], 0.0):.3f}")  # fmt: skip
+        errors = [(np.nan, np.nan)]
     worst, claimed = max(errors)
     z = max(error / max(sd, 1e-9) for error, sd in errors)
     paths = posterior.paths
@@ -312,7 +378,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names with commas: selection-12,restaurant-9")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--check", action="store_true", help="check the Gibbs sampler of partitions, and stop")
     arguments = parser.parse_args()
+    if arguments.check:
+        return check_gibbs()
     wanted = [name for name in arguments.only.split(",") if name] or list(CASES)
     print("| program | seed | error of log Z | claimed | largest error of a mean | claimed | largest z | paths "
           "| visited | seconds | seconds a path / one NumPyro execution |")  # fmt: skip

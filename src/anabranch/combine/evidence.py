@@ -62,7 +62,9 @@ def join(
     whole = 1 + doubt.sum()
     if known_share is None:
         whole += 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
-        gap = np.hypot(missing(solutions, weights, prior_mass_found), np.log(whole))
+        unseen = missing(solutions, weights, prior_mass_found)
+        gap = np.hypot(unseen, np.log(whole))
+        whole += np.expm1(min(unseen, 700.0))
     else:
         share, share_sd = known_share
         gap, sd = np.log(whole), max(sd, share_sd / share)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
+from anabranch.combine.constant_draw import Varies, at_path
 from anabranch.combine.draws import Draw, drawn_at
 from anabranch.combine.names import listed_names
 from anabranch.combine.solution import Solution
@@ -117,7 +118,11 @@ def called(
     f: Function, solution: Solution, points: np.ndarray, lacked: dict[str, None], convert: Callable[[Any], Any]
 ) -> list[Any]:
     """f at each point, converted; None where it is, or where the draw lacks a name that f reads: then in `lacked`."""
-    out: list[Any] = [None] * len(points)
+    try:
+        value = at_path(f, solution.path)
+        return [None if value is None else convert(value)] * len(points)
+    except (Varies, Exception):  # what goes wrong is told below
+        out: list[Any] = [None] * len(points)
     for i, draw in drawn_at(solution.path, points):
         try:
             value = f(draw)

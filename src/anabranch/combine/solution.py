@@ -47,7 +47,8 @@ class Solution:
         if self.estimate is None or not (self.log_multiple or self.multiple_sd):
             return self.estimate
         log_evidence = self.estimate.log_evidence + self.log_multiple
-        return replace(self.estimate, log_evidence=log_evidence, log_evidence_sd=self.multiple_sd, is_confirmed=True)
+        sd = float(np.hypot(self.estimate.log_evidence_sd, self.multiple_sd))
+        return replace(self.estimate, log_evidence=log_evidence, log_evidence_sd=sd, is_confirmed=True)
 
     @property
     def log_evidence(self) -> float:

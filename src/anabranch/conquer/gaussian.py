@@ -3,9 +3,9 @@
     log γ_k(x) = log γ_k(m) − ½ (x − m)ᵀ Λ (x − m),    Z_k = γ_k(m) (2π)^{d/2} |Λ|^{−1/2},    π_k = N(m, Λ⁻¹)
 
 That it is quadratic is read off the recorded program (`divide.is_quadratic`), so that (d + 1)(d + 2)/2 values determine
-it. They are taken twice: at unit steps from zero, and at the steps of the Gaussian found from its mean, where rounding
-is smallest. Linear regressions with known noise, state-space models and Gaussian processes with fixed kernels are such
-paths.
+it. They are taken at unit steps from zero; where rounding may matter there, again at the steps of the Gaussian found
+from its mean, where it is smallest. Linear regressions with known noise, state-space models and Gaussian processes with
+fixed kernels are such paths.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _EPSILON, _MIN_ERROR = 4 * float(np.finfo(float).eps), 1e-8
 """The relative error of a computed log density; and the least error that is claimed, beyond what rounding does."""
 _ROUNDS, _CLOSE = 6, 1e-5
 """Times that the mean and the scale are determined, and how far from the identity the last precision may be."""
+_NEGLIGIBLE = 1e-9
+"""Error of the log evidence by rounding below which the values are not taken again."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,23 @@ def _solved(target: Target) -> GaussianState:
         except np.linalg.LinAlgError:
             return failed
         step = np.linalg.solve(precision, gradient)
+        inverse = np.linalg.inv(root)
         is_close = np.abs(precision - np.eye(target.dim)).max() < _CLOSE and np.abs(step).max() < _CLOSE
+        is_close = is_close or _rounding(values, step, inverse) < _NEGLIGIBLE
         top += 0.5 * float(gradient @ step)
-        mean, scale = mean + scale @ step, scale @ np.linalg.inv(root).T
+        mean, scale = mean + scale @ step, scale @ inverse.T
         if is_close:
             log_volume = 0.5 * target.dim * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]
             return GaussianState(np.zeros((0, target.dim)), float(top + log_volume), mean, scale)
     return failed
+
+
+def _rounding(values: np.ndarray, step: np.ndarray, inverse: np.ndarray) -> float:
+    """A bound on the error of the log evidence by the rounding of the values, from the step to the mean and the inverse
+    of the root of the precision.
+
+    With values wrong by e, gradients are wrong by e and second differences by 4e; so are gᵀs/2 by e|s| + 2e|s|², and
+    log|Λ| by the trace of Λ⁻¹ times 4e d, with |s| the sum of the absolute values.
+    """
+    error, length = _EPSILON * float(np.abs(values).max()), float(np.abs(step).sum())
+    return error * (1 + length + 2 * length**2 + 2 * len(step) * float((inverse**2).sum()))

@@ -74,7 +74,7 @@ from anabranch.divide.numpy_backend import evaluate_jaxpr
 from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
-from anabranch.divide.path_moves import PathMove, can_walk, label_names, move_between_paths
+from anabranch.divide.path_moves import PathMove, can_walk, label_names, move_between_paths, paths_with
 from anabranch.divide.prior import PriorDraws, more_draws
 from anabranch.divide.quadratic import is_quadratic, quadratic_columns
 from anabranch.divide.recording import Program, Recording, Site
@@ -82,6 +82,7 @@ from anabranch.divide.remedies import hours_warning
 from anabranch.divide.returned import has_functions, returned
 from anabranch.divide.samplers import draw
 from anabranch.divide.show import Line, lines_of
+from anabranch.divide.site_choices import number_of_choices, values_of_choice
 from anabranch.divide.solve import Solved, Solving
 from anabranch.divide.source_location import user_location
 from anabranch.divide.start import check_start_names, lead_to, sites_not_met, that_have
@@ -110,8 +111,9 @@ __all__ = [
     "function_fingerprint", "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside",
     "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names",
     "lead_to", "leaf_of", "lines_of", "log_density_function", "more_draws", "move_between_paths",
-    "move_to_any_path", "name_work", "neighbours", "prior_is_sampled", "program_fingerprint", "propose",
+    "move_to_any_path", "name_work", "neighbours", "number_of_choices", "paths_with", "prior_is_sampled",
+    "program_fingerprint", "propose",
     "quadratic_columns", "rebuild", "remade", "returned", "site_transforms", "sites_not_met", "source_of",
-    "stable_hash", "supports_are_constant", "that_have", "unwrapped", "user_location", "values_of",
+    "stable_hash", "supports_are_constant", "that_have", "unwrapped", "user_location", "values_of", "values_of_choice",
     "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

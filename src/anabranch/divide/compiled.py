@@ -24,6 +24,7 @@ from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
 from anabranch.divide.recording import Recording
+from anabranch.divide.step_forms import of_form
 
 if TYPE_CHECKING:
     from anabranch.divide.path import Path
@@ -97,7 +98,7 @@ class Compiled:
 
     @cached_property
     def _numbers(self) -> int:
-        return numbers_per_point(self.densities)
+        return sum(of_form(density, numbers_per_point) for density in self.densities)
 
     @cached_property
     def block(self) -> int:
@@ -158,11 +159,10 @@ def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     return (*values, inside)
 
 
-def numbers_per_point(densities: Sequence[Density]) -> int:
-    """How many numbers the steps of these densities compute for one point."""
+def numbers_per_point(density: Density) -> int:
+    """How many numbers the steps of a density compute for one point."""
     return sum(
         sum(density.graph.types[node].size for node in step.outputs) + _numbers_inside(step.params)
-        for density in densities
         for step in density.evaluator.steps
     )
 

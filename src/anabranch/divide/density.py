@@ -20,8 +20,11 @@ from anabranch.divide.graph import Node, Step, alias, evaluate
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.packing import Lanes
 from anabranch.divide.recording import Recording, Site
+from anabranch.divide.repetitions import Signature
+from anabranch.divide.step_forms import step_form
 from anabranch.divide.terms import Evaluator, Term, Terms
-from anabranch.limits import checkpoint
+from anabranch.limits import checkpoint, holding
+from anabranch.numpyro_internals import ONE_AT_A_TIME
 
 __all__ = ["Density", "lanes_of_values"]
 
@@ -52,8 +55,9 @@ class Density:
         """The inputs of the graph that are the unconstrained coordinates of the free sites."""
         # Where the inputs of the graph come from: a site's value follows from its coordinates, or is fixed.
         self.sources: dict[Node, Step] = {}
-        self.jacobian = list(self._add_coordinates())
-        self.prior, self.likelihood, self.guards = self.terms.prior, self.terms.likelihood, self.terms.guards
+        with holding(ONE_AT_A_TIME), recording.trace.current():
+            self.jacobian = list(self._add_coordinates())
+            self.prior, self.likelihood, self.guards = self.terms.prior, self.terms.likelihood, self.terms.guards
 
     def _add_coordinates(self) -> Iterator[Term]:
         """Record the way from a point to the values of the sites; the terms of its log Jacobian come out."""
@@ -89,6 +93,11 @@ class Density:
     def evaluator(self) -> Evaluator:
         """Of all terms."""
         return self._evaluator([*self.prior, *self.jacobian, *self.likelihood, *self.guards])
+
+    @cached_property
+    def form(self) -> Signature:
+        """What its steps are, apart from the arrays among their constants (`step_forms`)."""
+        return step_form(self)
 
     @cached_property
     def code(self) -> tuple[Code, list[np.ndarray]]:

@@ -22,6 +22,8 @@ __all__ = ["Equation", "Graph", "Node", "Step", "alias", "evaluate", "with_batch
 # Where a run has a time limit, an equation is applied to so many executions at first, to measure how long one takes,
 # and then for so many seconds at a time. A busy machine may take ten times as long.
 _FIRST_EXECUTIONS, _MAX_SECONDS = 2, 0.05
+_FEW_NUMBERS = 16_384
+"""Numbers in the inputs of an equation up to which it is applied at once: a loop inside checks the limits itself."""
 
 
 class Node(int):
@@ -141,9 +143,10 @@ def evaluate(
 
 def _applied(step: Equation, values: Sequence[Any]) -> list[Any]:
     """The outputs of an equation over a batch; computed in blocks of executions where the run has a time limit."""
-    limits, n = time_limit(), max((len(value) for value in values), default=1)
-    if limits is None:
+    limits = time_limit()
+    if limits is None or sum([value.size for value in values]) <= _FEW_NUMBERS:
         return numpy_backend.apply(step.primitive, step.params, values)
+    n = max((len(value) for value in values), default=1)
     columns: list[list[Any]] = [[] for _ in step.outputs]
     start = 0
     while start < n:

@@ -141,10 +141,9 @@ class Path:
     @cached_property
     def discrete(self) -> np.ndarray:
         """Which of the coordinates are values of discrete sites."""
-        mask = np.zeros(self.dim, bool)
-        for site in self.sites:
-            if site.discrete and site.columns is not None:
-                mask[site.columns] = True
+        mask, columns = np.zeros(self.dim, bool), self.recording.columns
+        for site in self.recording.free:
+            mask[columns[site.name]] = site.discrete
         return mask
 
     @property

@@ -31,7 +31,10 @@ from anabranch.divide.division import Division
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Recording, Site
 
-__all__ = ["PathMove", "can_walk", "label_names", "move_between_paths"]
+__all__ = [
+    "PathMove", "Slot", "Values", "can_walk", "label_names", "movable", "move_between_paths", "partition_targets",
+    "paths_with", "slots_of", "with_label",
+]  # fmt: skip
 
 PAIRS = 0.4
 """The share of moves that change two sites: one predictor of two that resemble each other takes the other's place."""
@@ -156,7 +159,7 @@ def _shapes(values: Values) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 def _changed(path: Path, labels: frozenset[str], rng: Generator) -> Change | None:
     """The values after a move, drawn at random; None if the path has fewer sites than it would change."""
-    slots = _movable(path.recording, labels)
+    slots = movable(path.recording, labels)
     number = 2 if rng.random() < PAIRS else 1  # whatever the path: the move back must be as probable
     if len(slots) < number:
         return None
@@ -197,18 +200,30 @@ def _other_value(value: int, slot: Slot, rng: Generator) -> int:
 
 def _move_element(values: dict[str, np.ndarray], name: str, group: Sequence[Slot], rng: Generator) -> None:
     """Take an element to another block, or to one of its own if it shares its block."""
+    targets = partition_targets(values, name, group)
+    if targets:
+        values.update(with_label(values, name, targets[rng.integers(len(targets))], group))
+
+
+def partition_targets(values: Values, name: str, group: Sequence[Slot]) -> list[int]:
+    """The labels that an element can have instead of its own; the last one is new if it shares its block."""
     labels = {slot.site.name: int(values[slot.site.name]) for slot in group}
-    without_site = {0} if group[0].high == 1 else set()  # the first element, if it has no site
-    own, others = labels[name], sorted({labels[each] for each in labels if each != name} | without_site)
-    targets = [label for label in others if label != own] + [len(labels) + 1] * (own in others)
-    if not targets:
-        return
-    labels[name] = targets[rng.integers(len(targets))]
-    order = dict.fromkeys(without_site, 0)
-    for label in labels.values():
-        order.setdefault(label, len(order))
-    for each, label in labels.items():
-        values[each] = np.asarray(order[label], values[each].dtype)
+    own, others = labels[name], sorted({labels[each] for each in labels if each != name} | _without_site(group))
+    return [label for label in others if label != own] + [len(labels) + 1] * (own in others)
+
+
+def _without_site(group: Sequence[Slot]) -> set[int]:
+    """The label of the first element, if it has no site."""
+    return {0} if group[0].high == 1 else set()
+
+
+def with_label(values: Values, name: str, label: int, group: Sequence[Slot]) -> dict[str, np.ndarray]:
+    """The values with another label of an element, and all labels in the order of their first appearance."""
+    labels = {slot.site.name: int(values[slot.site.name]) for slot in group} | {name: label}
+    order = dict.fromkeys(_without_site(group), 0)
+    for each in labels.values():
+        order.setdefault(each, len(order))
+    return {**values, **{each: np.asarray(order[own], values[each].dtype) for each, own in labels.items()}}
 
 
 # Ratios ---------------------------------------------------------------------------------------------------------------
@@ -233,7 +248,7 @@ def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
         same = bounds.get((slot.site.name, slot.entry)) == (slot.low, slot.high)
         if not same and not (slot.site.name in labels and slot.site.name in after):
             return -np.inf
-    numbers = [len(_movable(each, labels)) for each in (old, new)]
+    numbers = [len(movable(each, labels)) for each in (old, new)]
     choices = [n * (n - 1) if len(change.slots) > 1 else n for n in numbers]
     drawn, removed = _log_mass(new, before), _log_mass(old, after)
     if not choices[1]:
@@ -241,7 +256,7 @@ def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
     return float(np.log(choices[0] / choices[1]) + removed - drawn)
 
 
-def _movable(recording: Recording, labels: frozenset[str]) -> list[Slot]:
+def movable(recording: Recording, labels: frozenset[str]) -> list[Slot]:
     """The slots that can have another value."""
     return [slot for slot in slots_of(recording) if slot.site.name in labels or slot.high > slot.low]
 

@@ -23,6 +23,7 @@ from anabranch.divide.graph import Node
 from anabranch.divide.numpy_backend import primitives
 from anabranch.divide.path import Path
 from anabranch.divide.recording import Site
+from anabranch.divide.step_forms import of_form
 
 __all__ = ["is_quadratic", "quadratic_columns"]
 
@@ -42,7 +43,7 @@ def is_quadratic(path: Path) -> bool:
         [('known = 0', False), ('known = 1', True)]
     """
     density = _of_reals(path)
-    return density is not None and _is_quadratic_in(density, density.coordinates)
+    return density is not None and of_form(density, _is_quadratic)
 
 
 def quadratic_columns(path: Path, max_sites: int = 60) -> np.ndarray:
@@ -91,6 +92,10 @@ def _of_reals(path: Path) -> Density | None:
         return None
     density = path.recording.once(Density)
     return None if density.guards else density
+
+
+def _is_quadratic(density: Density) -> bool:
+    return _is_quadratic_in(density, density.coordinates)
 
 
 def _is_quadratic_in(density: Density, sites: Iterable[Site]) -> bool:

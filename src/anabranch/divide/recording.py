@@ -20,6 +20,7 @@ from anabranch.divide import distributions
 from anabranch.divide.forms import Described, Together, described, structure
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
+from anabranch.divide.masses import computed_log_mass
 from anabranch.divide.observation import Observation
 from anabranch.divide.repetitions import Repetitions, Signature
 from anabranch.label import Label
@@ -350,11 +351,11 @@ class Recording:
         try:
             kept = _log_masses.get(key)
         except (TypeError, ValueError):  # what else the distribution holds cannot be compared
-            return np.asarray(as_input(self.traced_log_mass(site, value)))
+            return computed_log_mass(self, site, value)
         if kept is None:
             if len(_log_masses) >= 10_000:
                 _log_masses.clear()
-            kept = _log_masses[key] = np.asarray(as_input(self.traced_log_mass(site, value)))
+            kept = _log_masses[key] = computed_log_mass(self, site, value)
         return kept
 
     def drawn_log_masses(self, together: Together) -> np.ndarray:

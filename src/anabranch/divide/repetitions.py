@@ -21,17 +21,19 @@ class Signature(tuple[Any, ...]):
 
 class Repetitions:
     """Decides which paths are recorded a second time, to find a program that does not repeat itself: the first ones,
-    and then one in so many.
+    and then ever fewer.
 
     Args:
-        first: how many of the first.
-        one_in: one in so many of the others.
+        first: how many of the first; of n paths, after them, one in n over this.
     """
 
-    def __init__(self, first: int = 32, one_in: int = 8) -> None:
-        self.first, self.one_in, self._asked = first, one_in, 0
+    def __init__(self, first: int = 32) -> None:
+        self.first, self._asked, self._next = first, 0, 1
 
     def is_due(self) -> bool:
         """Whether the path that is asked about now is recorded again."""
         self._asked += 1
-        return self._asked <= self.first or self._asked % self.one_in == 0
+        if self._asked < self._next:
+            return False
+        self._next = self._asked + max(self._asked // self.first, 1)
+        return True

@@ -30,10 +30,31 @@ def can_have(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -
     if site.distribution.support is dist.constraints.real:
         return np.isfinite(values).reshape(len(values), -1).all(axis=1)
     try:
+        if site.shape == () and len(values) == 1:
+            return np.array([_can_have_number(site, parameters, values)])
         return _batched(_is_possible, site, parameters, values)
     except jax.errors.JAXTypeError:
         # A distribution of the user's own whose support takes Python decisions: nothing can be said against the value.
         return np.ones(len(values), bool)
+
+
+_numbers: dict[Any, bool] = {}
+"""Whether numbers can be drawn from distributions, which the paths of a program ask again and again."""
+_MAX_NUMBERS = 10_000
+
+
+def _can_have_number(site: Site, parameters: Sequence[np.ndarray], value: np.ndarray) -> bool:
+    """The same for one number, remembered."""
+    try:
+        key = site._flat[1], tuple([(x.shape, x.dtype, x.tobytes()) for x in (value, *parameters)])
+        known = _numbers.get(key)
+    except (TypeError, ValueError):  # what else the distribution holds cannot be compared
+        return bool(_batched(_is_possible, site, parameters, value)[0])
+    if known is None:
+        if len(_numbers) >= _MAX_NUMBERS:
+            _numbers.clear()
+        known = _numbers[key] = bool(_batched(_is_possible, site, parameters, value)[0])
+    return known
 
 
 def possible_values(site: Site, parameters: Sequence[np.ndarray], values: np.ndarray) -> np.ndarray:

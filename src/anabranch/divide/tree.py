@@ -29,6 +29,8 @@ logger = logging.getLogger("anabranch")
 
 _RUNS_TO_MEASURE, _SLOW = 5, 0.5
 """Executions, or seconds of one, after which it is said how long the interpreter takes."""
+_RUNS_OF_WIDE, _MAX_OF_WIDE = 300, 315
+"""Runs of the Python after which executions from the prior are ended, if they were fewer than this."""
 _IN_VAIN = 200_000
 """Sites of runs that all had too many, after which no more are tried: half a minute in the interpreter."""
 
@@ -52,17 +54,24 @@ class Tree:
         self._said_why = self._said_invalid = False
 
     def send(self, n: int, seed: int, constraints: Constraints | None = None, count: bool = True) -> list[Executions]:
-        """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities."""
+        """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities; they
+        are ended where nearly each of them runs the Python, and others would, too."""
         batch = Batch(seed, constraints or Constraints(), np.arange(n))
-        return self.advance([Executions(self.root, batch)], count=count)
+        max_runs = self.runs + _RUNS_OF_WIDE if count else np.inf
+        return self.advance([Executions(self.root, batch)], count=count, max_runs=max_runs)
 
-    def advance(self, groups: Iterable[Executions], count: bool = False, until: float = np.inf) -> list[Executions]:
-        """Send executions on from where they are: to the end, or to the first question after `until` observations."""
+    def advance(
+        self, groups: Iterable[Executions], count: bool = False, until: float = np.inf, max_runs: float = np.inf
+    ) -> list[Executions]:
+        """Send executions on from where they are: to the end, or to the first question after `until` observations; no
+        further than so many runs if nearly each execution takes one."""
         arrived: list[Executions] = []
         waiting = list(groups)
         try:
             while waiting:
                 checkpoint()
+                if self.runs == max_runs and self.departure is None and _number(arrived) < _MAX_OF_WIDE:
+                    break
                 group = waiting.pop()
                 group.node.visits += len(group.batch) if count else 0
                 if group.node.unexplored:
@@ -73,11 +82,10 @@ class Tree:
                     self._split(group.node, group.batch, waiting, count)
                 else:
                     arrived.append(group)
-        except LimitReached:
+        finally:
             # They were on their way: what they would have found is a part of the prior that was not.
             for group in waiting:
                 group.node.visits += len(group.batch) if count else 0
-            raise
         return arrived
 
     def _run(self, group: Executions, waiting: list[Executions], count: bool, until: float) -> Executions:
@@ -230,6 +238,11 @@ class ExploringOracle(ReplayingOracle):
         self.node.visits += len(following) if self.count else 0
         assert self.node.answer is not None
         return self.node.answer
+
+
+def _number(arrived: Iterable[Executions]) -> int:
+    """How many executions have arrived."""
+    return sum(len(executions.members) for executions in arrived)
 
 
 def _answers(values: np.ndarray, n: int) -> list[tuple[np.ndarray, np.ndarray]]:

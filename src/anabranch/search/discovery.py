@@ -74,9 +74,11 @@ class Discovery:
     def explore(self, state: SearchState) -> None:
         """Execute the program from its prior, and go on while few executions make its Python run."""
         settings, division = state.settings, state.division
-        arrivals = self._executed(state, settings.executions, state.seed)
-        while state.executions < settings.max_executions and self._is_cheap(state):
-            arrivals += self._executed(state, min(state.executions, settings.max_executions - state.executions))
+        arrivals, asked = self._executed(state, settings.executions, state.seed), settings.executions
+        # Fewer arrive where nearly each of them runs the Python.
+        while asked <= state.executions < settings.max_executions and self._is_cheap(state):
+            more = min(state.executions, settings.max_executions - state.executions)
+            arrivals, asked = arrivals + self._executed(state, more), asked + more
         division.check_some_end()
         state.table.update(division, arrivals)
         state.active = state.active.proposed(counts_of(arrivals))
@@ -88,15 +90,17 @@ class Discovery:
 
     def _executed(self, state: SearchState, executions: int, seed: int | None = None) -> list[Executions]:
         """Executions from the prior, in a part of the time; in all of it, until they find a path."""
-        state.executions += executions
         try:
             with enforced(state.limits.within(self.time_share)):
-                return state.division.explore(executions, seed)
+                arrived = state.division.explore(executions, seed)
         except LimitReached:
             state.is_exploration_cut = True
             if len(state.division):
+                state.executions += executions
                 return []
-        return state.division.explore(executions, seed)
+            arrived = state.division.explore(executions, seed)
+        state.executions += sum(len(each.members) for each in arrived)
+        return arrived
 
     def _is_cheap(self, state: SearchState) -> bool:
         """Whether few executions make the program's Python run."""
@@ -174,7 +178,7 @@ class Discovery:
             if settings.proposals and len(points):
                 found = propose(state.division, record.path, points, rng)
                 _remember(state, record, weights[record], found)
-        if settings.systematic:
+        if settings.systematic and not settings.walking.is_too_wide(state):
             weights = state.table.weights()
             self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
 

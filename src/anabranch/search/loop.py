@@ -69,7 +69,7 @@ def _next_visits(state: SearchState) -> list[Visit]:
     state.is_walking = walking.is_due(state)
     if not state.is_walking:
         return state.next_visits()
-    if state.rounds % 2:
+    if state.rounds % 2 and state.walk is not None:
         return state.next_visits() or walking.visits(state)
     visits = walking.visits(state)
     state.is_walking = walking.is_due(state)  # not any more, if the walk was blocked

@@ -18,6 +18,7 @@ from anabranch.search.visit import Visitor
 
 if TYPE_CHECKING:
     from anabranch.checkpoint import Checkpoint
+    from anabranch.search.climb import Climb
     from anabranch.search.walk import Walk
 
 __all__ = ["SearchState"]
@@ -37,6 +38,7 @@ class SearchState(AllocationState):
         solved: what was solved for so far.
         history: the visits so far.
         walk: the walk over paths, if there is one.
+        climb: the climb before it, if there was one.
         is_explored: True once the prior was explored, and the rounds have begun.
         seconds: how long the run took before it went on.
         checkpoint: where the run is saved, if it is.
@@ -54,6 +56,7 @@ class SearchState(AllocationState):
     solved: Solved = field(default_factory=Solved)
     history: History = field(default_factory=History)
     walk: Walk | None = None
+    climb: Climb | None = None
     is_explored: bool = False
     seconds: float = 0.0
     checkpoint: Checkpoint | None = None

@@ -62,17 +62,20 @@ class Visiting:
         waiting = sum(not record.visits for record in table)
         tasks = [Task.of(visit, waiting) for visit in visits]
         make = workers.visit if state.checkpoint is None else partial(state.checkpoint.visit, workers)
-        outcomes = make(state.visitor, tasks)
+        outcomes, total = make(state.visitor, tasks), before
         for visit, outcome, earlier in zip(visits, outcomes, spent, strict=True):
             if outcome is None:
                 continue
             record = visit.record
+            is_new = record.estimate is None
             outcome.enter(record)
+            # One more summand; of many paths, all of them take a while to add up.
+            total = float(np.logaddexp(total, record.log_evidence)) if is_new else table.log_evidence
             if not outcome.is_visit:
                 continue
             # The history has the visits, which are made at the same time, one after the other.
             evaluations += record.target.evaluations - earlier
-            state.history.add(evaluations, table.log_evidence, record.path.description, None,
+            state.history.add(evaluations, total, record.path.description, None,
                               record.target.evaluations, record.log_evidence)  # fmt: skip
             record.visits += 1
             if not record.first_visit:

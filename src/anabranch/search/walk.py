@@ -13,7 +13,9 @@ half of the steps in which walkers are in A. Then
     Ẑ = Σ_{k in A} Ẑ_k / f,
 
 which needs no list of the other paths. A path in A has the weight Ẑ_k/Ẑ; one outside A the share of the steps spent
-there, and stands for paths that no walker came to. The scatter of f between walkers is its error.
+there, and stands for paths that no walker came to. The scatter of f between walkers is its error. Where the values of
+the deciding sites are nearly independent, the moves to any path give a better estimate by themselves (`table_draws`):
+the one with the smaller error is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from scipy.special import logsumexp, softmax
 
 from anabranch.allocate import FirstVisits, PathRecord, Visit
 from anabranch.divide import (
-    DecisionTables,
     PathMove,
     can_walk,
     fit_decision_tables,
@@ -35,10 +36,15 @@ from anabranch.divide import (
     move_between_paths,
     move_to_any_path,
 )
+from anabranch.search.climb import Climb
 from anabranch.search.state import SearchState
+from anabranch.search.table_draws import TableDraws, evidence_of_draws
 from anabranch.settings import check, positive, share, whole
 
 __all__ = ["Multiple", "Walk", "WalkEstimate", "Walking"]
+
+_FITS = 2
+"""Fits of the tables whose draws count: the last one may have few."""
 
 
 class Multiple(NamedTuple):
@@ -53,8 +59,9 @@ class WalkEstimate:
     """What a walk says of the paths that were not visited.
 
     Attributes:
-        known_share: f, the share of the mass that the paths in A have, and its standard error.
-        multiples: of the paths outside A; none of the mass if no walker came there, so that others stand for it.
+        known_share: the share of the mass that the paths have that stand for themselves, f, or for others by their
+            draws, and its standard error.
+        multiples: of the paths that do not stand for themselves alone; none of the mass where others stand for it.
     """
 
     known_share: tuple[float, float]
@@ -72,7 +79,7 @@ class Walk:
         known_since: the step at which a path got its estimate, by its number.
         proposed: the moves that wait for their visits.
         goes_anywhere: whether each of them leads to any path, and not to one nearby.
-        tables: from which those are drawn.
+        fits: the tables from which those are drawn, the last of them, and what was drawn from each.
         next_fit: the step at which the tables are fitted again.
         any_share: the share of moves that lead to any path.
         made, accepted: such moves since the last fit.
@@ -85,7 +92,7 @@ class Walk:
     known_since: dict[int, int] = field(default_factory=dict)
     proposed: list[PathMove] = field(default_factory=list)
     goes_anywhere: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    tables: DecisionTables = field(default_factory=lambda: DecisionTables({}))
+    fits: list[TableDraws] = field(default_factory=list)
     next_fit: int = 0
     any_share: float = 0.5
     made: int = 0
@@ -100,6 +107,8 @@ class Walking:
     Args:
         walkers: more take more visits for a step, and make the error more certain.
         max_mass_found: prior mass of the paths found from which on there is no walk: all can be visited.
+        min_mass_found: prior mass of the paths found below which a climb comes before the walk, and takes the place of
+            the search for neighbours; more climbs in programs whose paths can be visited.
         visits_in_vain: first visits that hardly raised the evidence after which the walk begins; fewer begin it sooner.
         max_gain: by how many nats they may have raised it; less begins it later.
         min_steps: steps from which on its estimate is used; fewer may not have left the paths of the start.
@@ -115,6 +124,7 @@ class Walking:
 
     walkers: int = 48
     max_mass_found: float = 0.999
+    min_mass_found: float = 0.2
     visits_in_vain: int = 64
     max_gain: float = 0.5
     min_steps: int = 48
@@ -125,9 +135,9 @@ class Walking:
     smoothing: float = 0.05
 
     def __post_init__(self) -> None:
-        check(self, walkers=whole(2), max_mass_found=share(), visits_in_vain=whole(1), max_gain=positive(),
-              min_steps=whole(6), max_steps=whole(6), min_any_share=share(), max_any_share=share(),
-              first_fit=whole(1), smoothing=share())  # fmt: skip
+        check(self, walkers=whole(2), max_mass_found=share(), min_mass_found=share(), visits_in_vain=whole(1),
+              max_gain=positive(), min_steps=whole(6), max_steps=whole(6), min_any_share=share(),
+              max_any_share=share(), first_fit=whole(1), smoothing=share())  # fmt: skip
 
     def is_due(self, state: SearchState) -> bool:
         """Whether the paths are too many to visit all, and the last first visits found little."""
@@ -136,8 +146,16 @@ class Walking:
         if not state.has_many_paths or not state.settings.prune_negligible:
             return False
         gains = state.gains[-self.visits_in_vain :]
-        in_vain = len(gains) == self.visits_in_vain and sum(gains) < self.max_gain
-        return in_vain and state.division.prior_mass_found < self.max_mass_found and len(self._starts(state)[0]) > 1
+        if len(gains) < self.visits_in_vain or not (sum(gains) < self.max_gain or self.is_too_wide(state)):
+            return False
+        return state.division.prior_mass_found < self.max_mass_found and len(self._starts(state)[0]) > 1
+
+    def is_too_wide(self, state: SearchState) -> bool:
+        """Whether the prior finds so few of the paths that a climb is to find the heavy ones."""
+        if not state.has_many_paths or state.division.prior_mass_found > self.min_mass_found:
+            return False
+        heaviest = max(state.table, key=lambda record: record.log_evidence)
+        return can_walk(heaviest.path)
 
     def _starts(self, state: SearchState) -> tuple[list[PathRecord], np.ndarray]:
         """The paths at which walkers may begin, and their probabilities; none if there is a path to which they cannot
@@ -153,11 +171,13 @@ class Walking:
         records, weights = self._starts(state)
         rng = np.random.default_rng((state.seed, 0, 6))
         at = [records[i] for i in rng.choice(len(records), self.walkers, p=weights)]
-        known = {record.number: 0 for record in state.table if record.visits}
+        known = {record.number: -1 for record in state.table if record.visits}
         return Walk(at, label_names(record.path for record in records), known_since=known)
 
     def visits(self, state: SearchState) -> list[Visit]:
         """Walk until walkers propose paths without an estimate, which are to be visited; none once it is over."""
+        if state.walk is None and (fresh := self._climbed(state)):
+            return self._first_visits(fresh, state)
         state.walk = walk = state.walk or self.begin(state)
         while not self.is_over(state):
             state.limits.check()
@@ -165,10 +185,21 @@ class Walking:
                 walk.proposed = self._propose(state, walk)
             fresh = self._fresh(state, walk)
             if fresh:
-                rule = next((rule for rule in state.settings.schedule if isinstance(rule, FirstVisits)), FirstVisits())
-                return rule.visits_of(fresh, state)
+                return self._first_visits(fresh, state)
             self.accept(state)
         return []
+
+    def _first_visits(self, fresh: list[PathRecord], state: SearchState) -> list[Visit]:
+        rule = next((rule for rule in state.settings.schedule if isinstance(rule, FirstVisits)), FirstVisits())
+        return rule.visits_of(fresh, state)
+
+    def _climbed(self, state: SearchState) -> list[PathRecord]:
+        """The paths to visit for the next step of a climb; none where there is none, or once it is over."""
+        if state.climb is None and self.is_too_wide(state):
+            records, _ = self._starts(state)
+            labels = label_names(record.path for record in records)
+            state.climb = Climb(max(records, key=lambda record: record.log_evidence), labels)
+        return [] if state.climb is None else state.climb.fresh(state)
 
     def _propose(self, state: SearchState, walk: Walk) -> list[PathMove]:
         if len(walk.steps) >= walk.next_fit:
@@ -178,7 +209,7 @@ class Walking:
         near = [record.path for record, far in zip(walk.at, walk.goes_anywhere, strict=True) if not far]
         far = [record.path for record, far in zip(walk.at, walk.goes_anywhere, strict=True) if far]
         nearby = iter(move_between_paths(state.division, near, walk.labels, rng))
-        anywhere = iter(move_to_any_path(state.division, far, walk.tables, rng))
+        anywhere = iter(move_to_any_path(state.division, far, walk.fits[-1].tables, rng))
         moves = [next(anywhere) if far else next(nearby) for far in walk.goes_anywhere]
         state.executions += len(moves)
         walk.is_blocked = walk.is_blocked or not all(move.is_known for move in moves)
@@ -193,7 +224,8 @@ class Walking:
         if walk.steps:
             times = Counter(np.concatenate(walk.steps[len(walk.steps) // 2 :]).tolist())
             weights += np.array([times[record.number] for record in known]) / sum(times.values())
-        walk.tables = fit_decision_tables([record.path for record in known], weights.tolist())
+        tables = fit_decision_tables([record.path for record in known], weights.tolist())
+        walk.fits = [*walk.fits, TableDraws(tables, len(walk.steps))][-_FITS:]
         if walk.made:
             walk.any_share = float(np.clip(walk.accepted / walk.made, self.min_any_share, self.max_any_share))
         walk.made = walk.accepted = 0
@@ -213,9 +245,12 @@ class Walking:
         rng = np.random.default_rng((state.seed, 0, 8, len(walk.steps)))
         thresholds = np.log(rng.random(len(walk.at)))
         walk.made += int(walk.goes_anywhere.sum())
+        walk.fits[-1].times += int(walk.goes_anywhere.sum())
         for i, (here, move) in enumerate(zip(walk.at, walk.proposed, strict=True)):
             there = None if move.path is None else state.table.records.get(move.path.signature)
             if there is not None and there.visits:
+                if walk.goes_anywhere[i]:
+                    walk.fits[-1].drawn.add(there.number)
                 walk.known_since.setdefault(there.number, len(walk.steps))
                 if thresholds[i] < there.log_evidence - here.log_evidence + move.log_ratio:
                     walk.at[i] = there
@@ -240,6 +275,28 @@ class Walking:
         walk = state.walk
         if walk is None or walk.is_blocked or len(walk.steps) < self.min_steps:
             return None
+        by_steps, by_draws = self._by_steps(state, walk), self._by_draws(state, walk)
+        found = [each for each in (by_steps, by_draws) if each is not None]
+        return min(found, key=lambda each: each.known_share[1] / each.known_share[0], default=None)
+
+    def _by_draws(self, state: SearchState, walk: Walk) -> WalkEstimate | None:
+        """The estimate from the moves to any path since the last fits but one."""
+        start = walk.fits[0].step
+        since = {record: walk.known_since.get(record.number, np.inf) for record in state.table}
+        before = [record for record, step in since.items() if step < start]
+        others = [record for record, step in since.items() if start <= step < np.inf]
+        found = evidence_of_draws(walk.fits, before, others, np.stack(walk.steps[start:]))
+        if found is None:
+            return None
+        multiples = {record: Multiple(-np.inf, 0.0) for record, step in since.items() if step >= start}
+        for record, log in found.log_drawn.items():
+            multiples[record] = Multiple(-log, float(np.sqrt(-np.expm1(log))))
+        known = logsumexp([record.log_evidence for record in (*before, *found.log_drawn)])
+        share = float(np.exp(known - found.log_evidence))
+        return WalkEstimate((share, share * found.sd), multiples)
+
+    def _by_steps(self, state: SearchState, walk: Walk) -> WalkEstimate | None:
+        """The estimate from the share of the steps in the paths that were known before."""
         number = len(walk.steps)
         inside = {each for each, since in walk.known_since.items() if since <= number // 3}
         counted = np.stack(walk.steps[number // 2 :])
