@@ -97,7 +97,8 @@ def fit_to_weights(
     # More degrees of freedom would make the tails too light; fewer, in many dimensions, too heavy.
     dfs = np.clip([now, now / 2, 2 * now], _MIN_DF, 8.0 + 2 * proposal.dim)
     fits: list[Fit] = [partial(_refitted, extended.with_df(df)) for df in dfs]
-    return min([*fits, partial(extended.reshared, former=_FORMER)], key=second_moment)(points, weights)
+    fits.append(partial(extended.reshared, former=_FORMER))
+    return min(fits, key=second_moment)(points, weights)
 
 
 def _refitted(mixture: StudentMixture, points: np.ndarray, weights: np.ndarray) -> StudentMixture:
