@@ -369,8 +369,8 @@ def test_pieces_grow_while_they_are_quick_and_are_whole_without_a_limit(monkeypa
 
 def test_a_step_in_pieces_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def program() -> None:
-        x = ab.sample("x", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        ab.observe("y", dist.Normal(jnp.linalg.norm(jnp.outer(x, x) + jnp.eye(3)), 1.0), 2.0)
+        x = ab.sample("x", dist.Normal(0.0, 1.0).expand([30]).to_event(1))
+        ab.observe("y", dist.Normal(jnp.linalg.norm(jnp.outer(x, x) + jnp.eye(30)), 1.0), 2.0)
 
     division = find_paths(program, executions=10)
     [group] = division.explore(50, seed=3)
@@ -384,5 +384,5 @@ def test_a_step_in_pieces_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     with enforced(Limits(seconds=1e6)):
         [again] = division.explore(50, seed=3)
         pieces = again.scores()
-    assert 1 < max(sizes) < 50
+    assert 1 < min(sizes) < 50
     np.testing.assert_array_equal(pieces.log_likelihood, whole.log_likelihood)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from anabranch.divide import Path
-from anabranch.divide.internals import PathTracer
 from anabranch.label import Label
 
 __all__ = ["Varies", "at_path"]
@@ -24,18 +23,13 @@ class _ConstantDraw(Mapping[str, Any]):
     """What all executions of a path share, by name."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._recording = path, path.recording
+        self._path, self._constants = path, path.recording.constants
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._recording.deterministics:
-            value = self._recording.deterministics[name]
-            if isinstance(value, PathTracer | dict | list | tuple):
-                raise Varies
-            return value.value if isinstance(value, Label) else value
-        fixed = self._recording.fixed
-        if name not in fixed:
+        if name not in self._constants:
             raise Varies
-        return fixed[name][()]
+        value = self._constants[name]
+        return value.value if isinstance(value, Label) else value[()]
 
     def __contains__(self, name: object) -> bool:
         return name in self._path.names

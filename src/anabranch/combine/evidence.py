@@ -39,6 +39,8 @@ class Evidence:
     weight_sds: np.ndarray
     doubtful_share: float = 0.0
     """D/(1 + D), the share of the posterior mass that may be where no draws are."""
+    max_sampled_sd: float = 0.0
+    """The largest error of a weight that more evaluations would reduce: paths not solved or not found are not in it."""
 
     def reordered(self, order: Sequence[int]) -> Evidence:
         return replace(self, weights=self.weights[order], weight_sds=self.weight_sds[order])
@@ -59,7 +61,7 @@ def join(
     if not np.isfinite(total):
         return Evidence(total, np.inf, weights, weights)
     doubt = doubts_of(solutions, total, weights)
-    whole = 1 + doubt.sum()
+    solved = whole = 1 + doubt.sum()
     if known_share is None:
         whole += 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
         unseen = missing(solutions, weights, prior_mass_found)
@@ -68,10 +70,12 @@ def join(
     else:
         share, share_sd = known_share
         gap, sd = np.log(whole), max(sd, share_sd / share)
-        whole += share_sd / share
-    sampled = weight_sds_of(weights, np.where(weights > 0, errors, 0.0), sd)
-    weight_sds = np.hypot(sampled, np.abs((weights + doubt) / whole - weights))
-    return Evidence(total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole))
+        solved = whole = whole + share_sd / share
+    scatter = weight_sds_of(weights, np.where(weights > 0, errors, 0.0), sd)
+    sampled, weight_sds = (np.hypot(scatter, np.abs((weights + doubt) / all_mass - weights)) for all_mass in (solved, whole))
+    return Evidence(
+        total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole), float(sampled.max(initial=0.0))
+    )
 
 
 def doubts_of(solutions: Sequence[Solution], log_evidence: float, weights: np.ndarray) -> np.ndarray:

@@ -3,8 +3,8 @@
     log γ_k(x) = log γ_k(m) − ½ (x − m)ᵀ Λ (x − m),    Z_k = γ_k(m) (2π)^{d/2} |Λ|^{−1/2},    π_k = N(m, Λ⁻¹)
 
 That it is quadratic is read off the recorded program (`divide.is_quadratic`), so that (d + 1)(d + 2)/2 values determine
-it. They are taken at unit steps from zero; where rounding may matter there, again at the steps of the Gaussian found
-from its mean, where it is smallest. Linear regressions with known noise, state-space models and Gaussian processes with
+it. They are taken at unit steps from zero; where rounding may matter there, or the value at the mean is not the one
+that follows, again at the steps of the Gaussian found from its mean, where rounding is smallest. Linear regressions with known noise, state-space models and Gaussian processes with
 fixed kernels are such paths.
 """
 
@@ -127,9 +127,11 @@ def _solved(target: Target) -> GaussianState:
         step = np.linalg.solve(precision, gradient)
         inverse = np.linalg.inv(root)
         is_close = np.abs(precision - np.eye(target.dim)).max() < _CLOSE and np.abs(step).max() < _CLOSE
-        is_close = is_close or _rounding(values, step, inverse) < _NEGLIGIBLE
         top += 0.5 * float(gradient @ step)
         mean, scale = mean + scale @ step, scale @ inverse.T
+        if not is_close and _rounding(values, step, inverse) < _NEGLIGIBLE:
+            # Which also says how large the likelihood is: it bounds that of the paths not visited.
+            is_close = abs(float(target.evaluate(mean[None]).log_density[0]) - top) < _CLOSE
         if is_close:
             log_volume = 0.5 * target.dim * np.log(2 * np.pi) + np.linalg.slogdet(scale)[1]
             return GaussianState(np.zeros((0, target.dim)), float(top + log_volume), mean, scale)

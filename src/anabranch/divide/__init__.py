@@ -41,7 +41,9 @@ Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path. A `PathMove` leads a walk over paths from one that it may be
     at (`can_walk`) to one near it (`move_between_paths`) or to any (`move_to_any_path`, by `DecisionTables` that
-    `fit_decision_tables` makes); `label_names` are the sites that label the blocks of a partition. `Solving` leads
+    `fit_decision_tables` makes); `label_names` are the sites that label the blocks of a partition. A climb over paths
+    takes one of the `number_of_choices` of a path after the other, with each of the `values_of_choice`, to the
+    `paths_with` these. `Solving` leads
     executions to what none has met, and `Solved` is what it has tried; `more_draws` are prior draws from where they
     were led to. `lead_to` leads executions to values of the user's own, `that_have` are those that have them,
     `sites_not_met` the sites that none has met, and `check_start_names` refuses those that no path has.

@@ -44,7 +44,7 @@ class Stopping:
         # The error of the sampling alone: more evaluations would not reduce that of paths not found or not solved.
         evidence, found = evidence_of(state), len(state.table)
         finds_more = not state.is_walking and settings.discovery.finds_more(state)
-        if evidence.weight_sds.max() > tolerance or finds_more:
+        if evidence.max_sampled_sd > tolerance or finds_more:
             return ""
         evidence = evidence if len(state.table) == found else evidence_of(state)
         if evidence.log_evidence_sd is not None and evidence.log_evidence_sd > tolerance:
