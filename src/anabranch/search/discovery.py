@@ -78,6 +78,7 @@ class Discovery:
         while state.executions < settings.max_executions and self._is_cheap(state):
             arrivals += self._executed(state, min(state.executions, settings.max_executions - state.executions))
         division.check_some_end()
+        state.settle_budget()
         state.table.update(division, arrivals)
         state.active = state.active.proposed(counts_of(arrivals))
         self._solve(state)
@@ -177,6 +178,7 @@ class Discovery:
         if settings.systematic:
             weights = state.table.weights()
             self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
+        state.settle_budget()
 
     def finds_more(self, state: SearchState) -> bool:
         """Whether many more proposals find paths, or decision sequences of known ones, that are to be visited."""
