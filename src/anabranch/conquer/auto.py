@@ -328,7 +328,7 @@ class Auto:
     def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after climbs from the prior. If they have found a mode, all are to be asked again."""
         assert state.population is not None
-        if state.method == PARTICLES:  # no climb has found its mixture
+        if state.method == PARTICLES and target.path.interpreted:  # no climb has found its mixture
             return state
         before = target.evaluations
         with suppress(LimitReached):
