@@ -196,7 +196,7 @@ class Auto:
     def _chosen(self, target: Target, state: AutoState, left: int) -> AutoState:
         """The state with the method by which a mixture is found: a Laplace estimate, gradients, or particles."""
         failed = state.state is not None and bool(state.state.failed)
-        if self.interpreted.keeps(target, self.modes, state):
+        if self.interpreted.keeps(target, state):
             return state
         if state.method == LAPLACE and not failed and state.spent + left < self.laplace.max_spent:
             return state
