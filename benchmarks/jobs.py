@@ -47,15 +47,15 @@ class Job:
 
 @dataclass
 class Stopwatch:
-    """Infers with a budget, and counts the seconds of the processor that it takes."""
+    """Infers with a budget, None for the default, and counts the seconds of the processor that it takes."""
 
-    budget: int
+    budget: int | None
     seconds: float = 0.0
 
-    def __call__(self, program: Callable, *data: object, budget: int | None = None) -> ab.PosteriorWithEvidence:
-        """The posterior of a program, with the budget of its job if it has one."""
+    def __call__(self, program: Callable, *data: object) -> ab.PosteriorWithEvidence:
+        """The posterior of a program."""
         start = time.process_time()
-        posterior = ab.infer(program, *data, seed=0, budget=budget or self.budget)
+        posterior = ab.infer(program, *data, seed=0, budget=self.budget)
         self.seconds += time.process_time() - start
         return posterior
 
@@ -426,7 +426,7 @@ def job_simulator(infer):
     times = [0.5, 1.0, 1.5, 2.0]
     rng = np.random.default_rng(9)
     y = np.array(falling(0.3, 0.02, times)) + 0.3 * rng.normal(size=4)
-    posterior = infer(simulator, times, y, budget=15_000)  # at milliseconds each
+    posterior = infer(simulator, times, y)
 
     speeds, drags = np.linspace(-2.0, 2.5, 121), np.linspace(0.0, 0.3, 241)
 
@@ -460,7 +460,7 @@ def main() -> None:
     """Run the jobs, and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list(JOBS), default=list(JOBS))
-    parser.add_argument("--budget", type=int, default=1_000_000)
+    parser.add_argument("--budget", type=int, help="evaluations of each (default: that of infer)")
     settings = parser.parse_args()
     print("| job | seconds | what | answer | reference | difference, in errors |\n|" + " --- |" * 6)
     for name in settings.only:

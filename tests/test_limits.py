@@ -514,3 +514,11 @@ def test_a_doubted_path_is_named_with_what_it_may_have():
     assert named
     assert "effective draws" in named[0]
     assert posterior.log_evidence_sd > 0.05
+
+
+def test_the_default_budget_is_smaller_where_the_interpreter_runs_the_program():
+    compiled, interpreted = (Limits.given(None, None, 0.01).for_program(each) for each in (False, True))
+    assert (compiled.budget, interpreted.budget) == (1_000_000, 20_000)
+    assert Limits.given(5_000, None, 0.01).for_program(True).budget == 5_000
+    assert "posterior.more(budget=20_000) goes on" in interpreted.exceeded(20_000)
+    assert compiled.exceeded(20_000) == ""

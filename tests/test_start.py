@@ -126,6 +126,7 @@ def test_a_path_of_an_interpreted_program_is_named():
     [
         ({"code": 0, "coda": 1}, UnknownName, r"start names the site 'coda', .* Did you mean 'code'\?"),
         ({"zzz": 1}, UnknownName, r"start names the site 'zzz', which no execution has met. There are: code."),
+        ({"y": 1.0}, BadSetting, r"'y' \(test_start.py:\d+\): start gives it a value, but it is observed"),
         ({"code": 5}, BadSetting, r"site 'code' \(test_start.py:\d+\): start gives it 5, which has prior prob.* zero"),
         ({"code": -1}, BadSetting, r"site 'code' .* start gives it -1, which has prior probability zero"),
         ({"code": 0.5}, BadSetting, r"site 'code' .* start gives it 0.5, but it is discrete. Give it a whole number"),

@@ -35,7 +35,7 @@ def infer(
     *args: Any,
     engine: None = None,
     seed: int = 0,
-    budget: int = 1_000_000,
+    budget: int | None = None,
     seconds: float | None = None,
     tolerance: float | Tolerance | None = TOLERANCE,
     progress: bool | None = None,
@@ -52,7 +52,7 @@ def infer(
     *args: Any,
     engine: Engine[P],
     seed: int = 0,
-    budget: int = 1_000_000,
+    budget: int | None = None,
     seconds: float | None = None,
     tolerance: float | Tolerance | None = TOLERANCE,
     progress: bool | None = None,
@@ -68,7 +68,7 @@ def infer(
     *args: Any,
     engine: Engine[Posterior] | None = None,
     seed: int = 0,
-    budget: int = 1_000_000,
+    budget: int | None = None,
     seconds: float | None = None,
     tolerance: float | Tolerance | None = TOLERANCE,
     progress: bool | None = None,
@@ -86,7 +86,8 @@ def infer(
         args: its arguments, the data.
         engine: how; `DCC()` unless said otherwise, or one of `ab.engines`.
         seed: of all random choices; the same seed gives the same answer, whatever `workers` is.
-        budget: evaluations of the density, with or without its gradient; exceeded by 2 % at most.
+        budget: evaluations of the density, with or without its gradient; exceeded by 2 % at most. By default 1,000,000,
+            and 20,000 for a program that the interpreter runs, since each of them is a run of its Python.
         seconds: exceeded by a second at most, and by a compilation that has begun; the estimates so far are returned.
         tolerance: stop when the Monte Carlo errors of log Z and of the weights of the paths are below it; None: never.
             `ab.Tolerance(0.01, of=f)` stops at that error of the expectation of f, instead.

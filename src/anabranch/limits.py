@@ -23,13 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.settings import check, finite, function, instance, positive, seconds, whole
+from anabranch.settings import check, finite, flag, function, instance, positive, seconds, whole
 
 __all__ = [
-    "INTERRUPTED", "LONGEST_PIECE", "OUT_OF_MEMORY", "TOLERANCE", "LimitReached", "Limits", "Pace", "Tolerance",
-    "checkpoint", "current", "enforced", "holding", "interruptible", "time_limit",
+    "INTERPRETED_BUDGET", "INTERRUPTED", "LONGEST_PIECE", "OUT_OF_MEMORY", "TOLERANCE", "LimitReached", "Limits",
+    "Pace", "Tolerance", "checkpoint", "current", "default_budget", "enforced", "holding", "interruptible",
+    "time_limit",
 ]  # fmt: skip
 
+BUDGET, INTERPRETED_BUDGET = 1_000_000, 20_000
+"""Evaluations of a run by default; the second where each of them is a run of the program's Python."""
 TOLERANCE = 0.005
 """The error of log Z and of the path weights at which a run stops by default."""
 INTERRUPTED = "The run was interrupted; the estimates so far are kept."
@@ -87,29 +90,37 @@ class Limits:
 
     An evaluation is one point at which the density of a path was computed, with or without its gradient. `cancelled`
     is set when the user interrupts the run. `earlier` counts as if it had passed since the start. `target` is the
-    function of a draw whose expectation the tolerance is for: None for log Z and the weights of the paths.
+    function of a draw whose expectation the tolerance is for: None for log Z and the weights of the paths. Where the
+    user gave no budget, `is_default` is true, and `for_program` has that of the program.
     """
 
-    budget: int = 1_000_000
+    budget: int = BUDGET
     seconds: float | None = None
     tolerance: float | None = TOLERANCE
     started: float = field(default_factory=time.monotonic, compare=False)
     cancelled: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
     earlier: Earlier = field(default_factory=Earlier, compare=False, repr=False)
     target: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+    is_default: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         event = instance(threading.Event, "a threading.Event")
         check(self, budget=whole(1), seconds=seconds(), tolerance=positive().or_none(), started=finite(),
               cancelled=event, earlier=instance(Earlier, "an Earlier()"),
-              target=function("of a draw").or_none())  # fmt: skip
+              target=function("of a draw").or_none(), is_default=flag())  # fmt: skip
 
     @classmethod
-    def given(cls, budget: int, seconds: float | None, tolerance: float | Tolerance | None) -> Limits:
-        """The limits that a user gives: the tolerance is a number, or that of an expectation."""
+    def given(cls, budget: int | None, seconds: float | None, tolerance: float | Tolerance | None) -> Limits:
+        """The limits that a user gives: the budget is that of the program if there is none, and the tolerance is a
+        number, or that of an expectation."""
+        evaluations, is_default = (BUDGET, True) if budget is None else (budget, False)
         if isinstance(tolerance, Tolerance):
-            return cls(budget, seconds, tolerance.bound, target=tolerance.of)
-        return cls(budget, seconds, tolerance)
+            return cls(evaluations, seconds, tolerance.bound, target=tolerance.of, is_default=is_default)
+        return cls(evaluations, seconds, tolerance, is_default=is_default)
+
+    def for_program(self, is_interpreted: bool) -> Limits:
+        """The limits with the default budget of a program, if the user gave none; it does not depend on the clock."""
+        return replace(self, budget=default_budget(is_interpreted)) if self.is_default else self
 
     @property
     def elapsed(self) -> float:
@@ -143,6 +154,12 @@ class Limits:
     def exceeded(self, evaluations: int) -> str:
         """Why to stop after so many evaluations, as a sentence; empty if the run may go on."""
         if evaluations >= self.budget:
+            if self.is_default and self.budget == INTERPRETED_BUDGET:
+                return (
+                    f"The budget of {self.budget:,} evaluations is spent: the default where the interpreter runs the "
+                    f"program. posterior.more(budget={self.budget:_}) goes on, and infer has a larger one with "
+                    f"budget={5 * self.budget:_}."
+                )
             return f"The budget of {self.budget:,} evaluations is spent."
         return f"The {self.seconds:g} seconds are over." if self.time_is_over else ""
 
@@ -163,6 +180,11 @@ class Limits:
     def met(self) -> str:
         """Why to stop at the tolerance, as a sentence."""
         return f"The errors of log Z and of the path weights are below {self.tolerance:g}."
+
+
+def default_budget(is_interpreted: bool) -> int:
+    """Evaluations of a run where the user gives no budget."""
+    return INTERPRETED_BUDGET if is_interpreted else BUDGET
 
 
 _enforced: ContextVar[Limits | None] = ContextVar("anabranch_limits", default=None)

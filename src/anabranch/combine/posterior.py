@@ -24,7 +24,7 @@ from anabranch.combine.solution import Run, Solution
 from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
 from anabranch.divide import Program
-from anabranch.limits import TOLERANCE, Limits, Tolerance, interruptible
+from anabranch.limits import TOLERANCE, Limits, Tolerance, default_budget, interruptible
 from anabranch.progress import Progress, make_progress
 from anabranch.settings import flag, function, share, whole
 from anabranch.settings import names as names_rule
@@ -79,7 +79,7 @@ class Posterior(Exported):
 
     def more(
         self,
-        budget: int = 1_000_000,
+        budget: int | None = None,
         seconds: float | None = None,
         tolerance: float | Tolerance | None = TOLERANCE,
         *,
@@ -89,7 +89,7 @@ class Posterior(Exported):
         """The posterior after the run has gone on from where it was: nothing is found, compiled or computed again.
 
         Args:
-            budget: evaluations beyond those of the run so far.
+            budget: evaluations beyond those of the run so far; by default, as many as `infer` has.
             seconds, tolerance, progress: as in `infer`, for what follows.
             workers: threads; by default the run goes on where it ran.
 
@@ -105,7 +105,9 @@ class Posterior(Exported):
             >>> second.run.evaluations > first.run.evaluations, second.log_evidence_sd < first.log_evidence_sd
             (True, True)
         """
-        budget = whole(1)("budget", budget)
+        budget = whole(1).or_none()("budget", budget)
+        if budget is None:
+            budget = default_budget(any(each.path.interpreted for each in self.solutions))
         limits = Limits.given(self.run.evaluations + budget, seconds, tolerance)
         workers = whole(1).or_none()("workers", workers)
         progress = flag().or_none()("progress", progress)

@@ -46,8 +46,9 @@ def add(commands: Subparsers) -> None:
     add_program(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="the folder for the run (default: it is not kept)")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="of all random choices (default: 0)")
-    parser.add_argument("--budget", type=positive, default=1_000_000, metavar="N",
-                        help="evaluations of the density, at most (default: 1000000)")  # fmt: skip
+    parser.add_argument("--budget", type=positive, metavar="N",
+                        help="evaluations of the density, at most (default: 1000000; 20000 for a program that the "
+                             "interpreter runs)")  # fmt: skip
     parser.add_argument("--seconds", type=number, metavar="S", help="time, at most (default: no limit)")
     parser.add_argument("--tolerance", type=number, default=TOLERANCE, metavar="E",
                         help=f"stop when the errors of log Z and of the path weights are below it "

@@ -24,11 +24,12 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
-from anabranch.conquer.auto_state import AutoState
+from anabranch.conquer.auto_state import LAPLACE, MODES, PARTICLES, AutoState
 from anabranch.conquer.enumeration import Enumerate
-from anabranch.conquer.estimate import Estimate, weights_are_trusted
+from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
 from anabranch.conquer.gaussian import Gaussian, GaussianState
+from anabranch.conquer.interpreted_paths import InterpretedPaths
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
 from anabranch.conquer.mixture_fit import fit_to_points
@@ -43,11 +44,11 @@ from anabranch.conquer.second_opinion import (
     are_good,
     consult,
     drawn_particles,
-    is_below,
     is_enough,
     may_be_fitted,
     reconciled,
     scouted,
+    unconfirmed,
 )
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
@@ -62,7 +63,6 @@ __all__ = ["Auto", "AutoState"]
 
 ENUMERATE, FORWARD, TEMPER = "enumerate", "forward", "temper"
 GAUSSIAN, QUADRATURE = "gaussian", "quadrature"
-LAPLACE, MODES, PARTICLES = "laplace", "modes", "particles"
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Auto:
         tempering: the method for every path, and the second opinion.
         quadrature: the method for paths in which all coordinates but one are Gaussian given this one.
         laplace: when a Laplace estimate suffices.
+        interpreted: what differs where the interpreter runs the path.
         min_chains: chains of a second opinion, over all its sweeps; fewer may all lie in the same modes.
         min_prior_draws: prior draws of a second opinion, or half the evaluations of a visit; fewer miss rare mass.
         sweep_evaluations: evaluations by which the size of its sweeps is chosen; more make larger ones.
@@ -99,6 +100,7 @@ class Auto:
     tempering: SMC = field(default_factory=lambda: SMC(chains=64, draws=256))
     quadrature: Quadrature = field(default_factory=Quadrature)
     laplace: Laplace = field(default_factory=Laplace)
+    interpreted: InterpretedPaths = field(default_factory=InterpretedPaths)
     min_chains: int = 90
     min_prior_draws: int = 20_000
     sweep_evaluations: int = 100_000
@@ -148,14 +150,14 @@ class Auto:
         if state.method in (ENUMERATE, FORWARD, GAUSSIAN, QUADRATURE):
             exact = self._strategy(state.method).estimate(target, state.state)
             is_scanned = state.method != QUADRATURE or self.quadrature.is_scanned(target, state.state)
-            return exact if is_scanned else self._unconfirmed(exact, None)
+            return exact if is_scanned else unconfirmed(exact, None, self.unconfirmed_sd)
         by_tempering = None if state.population is None else self.tempering.estimate(target, state.population)
         if state.state is None:
             by_weights = Estimate.nothing(target.dim, target.evaluations, "Auto")
-            return by_weights if by_tempering is None else self._unconfirmed(by_weights, by_tempering)
+            return by_weights if by_tempering is None else unconfirmed(by_weights, by_tempering, self.unconfirmed_sd)
         by_weights = self.modes.estimate(target, state.state)
         if by_tempering is None or state.opinion is None or not (state.opinion.is_lost or len(state.opinion.points)):
-            return self._unconfirmed(by_weights, by_tempering)
+            return unconfirmed(by_weights, by_tempering, self.unconfirmed_sd)
         by_warm = None if state.warm is None else state.warm.estimate(target, self.tempering)
         estimate = reconciled(by_weights, by_tempering, state.opinion, by_warm)
         correction = estimate.log_evidence - state.first
@@ -186,13 +188,16 @@ class Auto:
             return self._with_particles(target, state, rng, left)
         if not state.has_mixture:
             return self._first_visit(target, state, rng, left)
-        if state.method == LAPLACE:
-            return replace(state, state=self.modes.advance(target, state.state, rng, left))
+        if state.method == LAPLACE and not self.interpreted.asks(target, self.modes, state, self.unconfirmed_sd):
+            mixture = self.interpreted.adapting(target, self.modes, state.state, left)
+            return replace(state, state=self.modes.advance(target, mixture, rng, left))
         return self._improved(target, state, rng, left)
 
     def _chosen(self, target: Target, state: AutoState, left: int) -> AutoState:
         """The state with the method by which a mixture is found: a Laplace estimate, gradients, or particles."""
         failed = state.state is not None and bool(state.state.failed)
+        if self.interpreted.keeps(target, state):
+            return state
         if state.method == LAPLACE and not failed and state.spent + left < self.laplace.max_spent:
             return state
         # A Laplace estimate is worth trying where evaluations are expensive, or a visit has ended without a mixture.
@@ -266,7 +271,7 @@ class Auto:
         population = state.population or self.tempering.start(target, rng)
         # Where a visit is small, many paths share the budget, or there is little of it: fewer draws must do.
         draws = min(self.min_prior_draws, left // 2) - state.scanned
-        least = (self.min_chains // 4, 0) if target.path.interpreted else (self.min_chains, draws)
+        least = (self.interpreted.min_chains, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
             population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
             if not is_enough(population, *least) or end - target.evaluations < min(population.particles, MAX_ASKED):
@@ -323,6 +328,8 @@ class Auto:
     def _scouted(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """The state after climbs from the prior. If they have found a mode, all are to be asked again."""
         assert state.population is not None
+        if state.method == PARTICLES and target.path.interpreted:  # no climb has found its mixture
+            return state
         before = target.evaluations
         with suppress(LimitReached):
             mixture, scouts = scouted(target, self.modes, state.state, state.population, rng, left)
@@ -337,8 +344,9 @@ class Auto:
 
     def _tempered(self, target: Target, population: SMCState, rng: Generator, left: int) -> SMCState:
         """The population after so many more evaluations; a sweep may take several visits."""
-        size = left if target.path.interpreted else max(left, self.sweep_evaluations)
-        with target.bounded(left):
+        size = self.interpreted.sweep(left) if target.path.interpreted else max(left, self.sweep_evaluations)
+        # A sweep that the end of a small visit cuts short is poor: it may take twice as much.
+        with target.bounded(2 * size if target.path.interpreted else left):
             return self.tempering.advance(target, population, rng, size)
 
     def _consulted(self, target: Target, state: AutoState, rng: Generator, end: int) -> AutoState:
@@ -346,17 +354,18 @@ class Auto:
         population, opinion = state.population, state.opinion
         assert population is not None
         rounds = 0 if opinion is None else opinion.rounds
+        min_draws = self.interpreted.min_draws if target.path.interpreted else self.min_draws
         is_new = opinion is None or opinion.sweeps < len(population.sweeps) or not opinion.is_content
         with suppress(LimitReached):
             while is_new and rounds <= self.max_rounds:
                 affordable = end - target.evaluations - min(population.particles, MAX_ASKED)
-                mixture = self.modes.drawn(target, state.state, rng, min(self.min_draws, affordable))
+                mixture = self.modes.drawn(target, state.state, rng, min(min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break
                 opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds)
                 state = replace(state, state=mixture, opinion=opinion)
                 left = end - target.evaluations
-                if self._is_good(target, mixture, opinion) or left < self.min_draws // 2:
+                if self._is_good(target, mixture, opinion) or left < min_draws // 2:
                     break
                 rounds += 1
                 state = replace(state, state=answered(target, self.modes, mixture, opinion, rng, left // 2))
@@ -385,16 +394,3 @@ class Auto:
             opinion = consult(target, self.modes, mixture, population, rng, state.scouts, opinion.rounds)
             return replace(state, state=mixture, opinion=opinion)
         return state
-
-    def _unconfirmed(self, by_weights: Estimate, by_tempering: Estimate | None) -> Estimate:
-        """The estimate before the population can be asked, with a larger error, which covers what is known of it."""
-        best = by_weights
-        if by_tempering is not None and not weights_are_trusted(by_weights.ess, by_weights.pareto_k):
-            best = max((by_weights, by_tempering), key=lambda each: each.log_evidence)
-        sd = max(best.log_evidence_sd, self.unconfirmed_sd)
-        if by_tempering is not None and by_tempering.log_possible > -np.inf:
-            # Tempering, even under way, says more of what there may be than the weights, extrapolated.
-            best = replace(best, log_possible=max(best.log_evidence, by_tempering.log_possible))
-        if by_tempering is not None and is_below(best, by_tempering):
-            sd = by_tempering.log_evidence - best.log_evidence
-        return replace(best, log_evidence_sd=sd, is_confirmed=False)

@@ -11,7 +11,10 @@ from anabranch.conquer.second_opinion import Opinion
 from anabranch.conquer.smc import SMCState
 from anabranch.conquer.warm_tempering import WarmPopulation
 
-__all__ = ["AutoState"]
+__all__ = ["LAPLACE", "MODES", "PARTICLES", "AutoState"]
+
+LAPLACE, MODES, PARTICLES = "laplace", "modes", "particles"
+"""The methods of `Auto` that find a mixture."""
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ def heavy_tailed(sd: float, pareto_k: float, ess: float) -> float:
     """The error of weights whose tail is heavy, which their scatter understates.
 
     From k = 1/2 on they have no variance, and the error of the mean of n falls as n^(k − 1), more slowly than n^(−1/2).
-    The scatter of those drawn shows some of it: the error is larger by n^((k − 1/2)/2) with the effective n, and twice
-    as large at most.
+    The scatter of those drawn shows some of it: the error is larger by n^((k − 1/2)/2) with the effective n, and four
+    times as large at most.
     """
-    return sd * min(max(ess, 1.0) ** ((pareto_k - 0.5) / 2), 2.0) if pareto_k > 0.5 else sd
+    return sd * min(max(ess, 1.0) ** ((pareto_k - 0.5) / 2), 4.0) if pareto_k > 0.5 else sd
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from numpy.random import Generator
 from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, reflections, widths
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_modes, fit_to_weights
+from anabranch.conquer.newton import newton
 from anabranch.conquer.population import broad, log_prior_mass, overdispersed_points
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
@@ -256,7 +257,10 @@ class ModeMixture:
         """The state with the modes that the mixture misses as components; the same one if it misses none."""
         _, wide = state.parts
         if state.symmetries:
-            modes = polish(target, fold(modes.points, state.symmetries), wide.scales)
+            folded = fold(modes.points, state.symmetries)
+            modes = (
+                polish(target, folded, wide.scales) if target.has_gradient else newton(target, folded, wide.scales)[0]
+            )
         largest = -np.inf if state.log_weights is None else state.log_weights.max()
         missed = self.log_ratio(target, state, modes.points) > largest + 1
         if not missed.any():

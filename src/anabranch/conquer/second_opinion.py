@@ -27,6 +27,7 @@ from anabranch.conquer.estimate import MIN_ESS, Estimate, heavy_tailed, weights_
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
+from anabranch.conquer.newton import newton, newton_cost
 from anabranch.conquer.smc import SMCState
 from anabranch.conquer.smc_sweep import ess_by_family, resampled
 from anabranch.conquer.symmetry import fold
@@ -42,11 +43,11 @@ __all__ = [
     "climbed",
     "consult",
     "drawn_particles",
-    "is_below",
     "is_enough",
     "may_be_fitted",
     "reconciled",
     "scouted",
+    "unconfirmed",
 ]
 
 _MARGIN = 2.0
@@ -55,10 +56,19 @@ _MAX_CLIMBS, CLIMB = 256, 30
 """Particles that climb, and steps of each climb."""
 MAX_ASKED = 4_000
 """Particles that are asked; more show smaller misses, and each takes an evaluation."""
+MAX_RUNS = 256
+"""The same where each evaluation is a run of the program."""
 _MAX_SCOUTS = 1_024
 """Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
+<<<<<<< HEAD
 _MAX_COMPONENTS, _MANY_COMPONENTS = 400, 100
 """Components that a proposal may have, and from which on more modes were certainly missed by the first search."""
+=======
+_MIN_SCOUTS = 8
+"""The same at least, where the interpreter runs the path and each step of a climb is a run of the program."""
+_MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
+"""Components that a proposal may have, and up to which its weights are believed by themselves."""
+>>>>>>> answers
 _MIN_CONTENT = 50.0
 """One in so many particles may object, at most, however few effective ones there are."""
 _DOUBT = 0.2
@@ -153,7 +163,7 @@ def consult(
         return Opinion(
             len(population.sweeps), *nothing, len(state.parts[0]), 0.0, scouts, bool(population.particles), rounds
         )
-    points, families = drawn_particles(population, rng)
+    points, families = drawn_particles(population, rng, MAX_RUNS if target.path.interpreted else MAX_ASKED)
     points = fold(points, state.symmetries)
     log_ratio = modes.log_ratio(target, state, points)
     return Opinion(
@@ -168,14 +178,14 @@ def _has_lost(population: SMCState, log_weights: np.ndarray) -> bool:
     return effective_sample_size(log_weights) >= MIN_ESS and best < log_mean(log_weights) - _LOST
 
 
-def drawn_particles(population: SMCState, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+def drawn_particles(population: SMCState, rng: Generator, most: int = MAX_ASKED) -> tuple[np.ndarray, np.ndarray]:
     """Particles of all sweeps, resampled in proportion to the evidence of these, and the family of each."""
     found = [sweep for sweep in population.sweeps if len(sweep.points)]
     logs = np.concatenate([np.full(len(s.points), s.log_evidence + np.log(s.size / len(s.points))) for s in found])
     families = np.concatenate(
         [2 * len(found) * (s.founders // 2) + 2 * i + s.founders % 2 for i, s in enumerate(found)]
     )
-    chosen = resampled(logs, min(len(logs), MAX_ASKED), rng)
+    chosen = resampled(logs, min(len(logs), most), rng)
     return np.concatenate([sweep.points for sweep in found])[chosen], families[chosen]
 
 
@@ -215,14 +225,28 @@ def climbed(
     """The state with the modes that its proposal misses and to which climbs from these starts lead, and which of the
     climbs came to the highest modes."""
     proposal, wide = state.parts
-    if not len(starts) or len(proposal) >= _MAX_COMPONENTS or not is_climbable(target):
+    if not len(starts) or len(proposal) >= _MAX_COMPONENTS or not (is_climbable(target) or may_climb(target)):
         return state, np.zeros(0, bool)
+    if may_climb(target):
+        found, _ = newton(target, starts[: max(evaluations // newton_cost(target.dim), 1)], wide.scales)
+        chosen = distinct(found.points, found.log_density, wide.scales, _MAX_COMPONENTS - len(proposal))
+        return modes.extended(target, state, found.take(chosen)), _near(found.log_density, target.dim)
     ends, heights = climb(target, starts, 0.3 * wide.scales, CLIMB)
     affordable = max(evaluations // (20 * target.dim + 20), 1)
     chosen = distinct(ends, heights, wide.scales, min(_MAX_COMPONENTS - len(proposal), affordable))
     if len(chosen):
         state = modes.extended(target, state, polish(target, ends[chosen], wide.scales))
-    return state, heights > heights.max() - _NEAR - target.dim / 2
+    return state, _near(heights, target.dim)
+
+
+def _near(heights: np.ndarray, dim: int) -> np.ndarray:
+    """Which climbs came to the highest modes."""
+    return heights > heights.max() - _NEAR - dim / 2
+
+
+def may_climb(target: Target) -> bool:
+    """Whether climbs are by Newton's method with differences: the interpreter runs the path, and has no gradient."""
+    return target.path.interpreted and not target.discrete.any()
 
 
 def scouted(
@@ -239,6 +263,10 @@ def scouted(
     Scouts are draws of the prior. The climbs that found the first modes were a race, which those to a narrow mode lose:
     they begin far below. The highest of the many draws with which the population began climb as well, and do not count.
     """
+    if may_climb(target):
+        scouts = target.prior(max(evaluations // (2 * newton_cost(target.dim)), _MIN_SCOUTS), rng).points
+        state, near = climbed(target, modes, state, scouts, newton_cost(target.dim) * len(scouts))
+        return state, int(near.sum())
     if not is_climbable(target):
         return state, None
     number = int(np.clip(evaluations // (2 * CLIMB), 32, _MAX_SCOUTS))
@@ -296,3 +324,17 @@ def _bridged(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> 
 def is_below(one: Estimate, other: Estimate) -> bool:
     """Whether the evidence of one is significantly below that of the other."""
     return other.log_evidence - one.log_evidence > 3 * np.hypot(one.log_evidence_sd, other.log_evidence_sd)
+
+
+def unconfirmed(by_weights: Estimate, by_tempering: Estimate | None, least_sd: float) -> Estimate:
+    """The estimate before the population can be asked, with a larger error, which covers what is known of it."""
+    best = by_weights
+    if by_tempering is not None and not weights_are_trusted(by_weights.ess, by_weights.pareto_k):
+        best = max((by_weights, by_tempering), key=lambda each: each.log_evidence)
+    sd = max(best.log_evidence_sd, least_sd)
+    if by_tempering is not None and by_tempering.log_possible > -np.inf:
+        # Tempering, even under way, says more of what there may be than the weights, extrapolated.
+        best = replace(best, log_possible=max(best.log_evidence, by_tempering.log_possible))
+    if by_tempering is not None and is_below(best, by_tempering):
+        sd = by_tempering.log_evidence - best.log_evidence
+    return replace(best, log_evidence_sd=sd, is_confirmed=False)

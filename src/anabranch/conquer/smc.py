@@ -35,6 +35,8 @@ _MIN_PER_COORDINATE = 4
 _FIRST_COST = 150
 """Points evaluated for each chain of a sweep, before any has run."""
 
+_FEW_DRAWS, _FEW_STARTS = 16, 2.0
+"""Draws from the start for each chain, and effective ones after the first step, where each is a run of the program."""
 _HIGHEST = 64
 """Draws from the start with the largest likelihood that are kept."""
 
@@ -153,7 +155,7 @@ class SMC:
         assert state.tuning is not None
         state = replace(state, tuning=Tuning(state.tuning.gradient))  # that of the posterior does not suit the prior
         before, tempering = target.evaluations, Tempering(target, state.proposal)
-        draws = n if target.path.interpreted else min(self.draws * n, max(left // 8, 8 * n))
+        draws = min(self.draws * n, max(left // 8, (_FEW_DRAWS if target.path.interpreted else 8) * n))
         start = tempering.draw(int(min(draws, max(target.left // 2, n))), rng)
         if not len(start.points):
             return replace(state, sweeps=(*state.sweeps, Sweep.empty(n, target.dim, 0)))
@@ -175,7 +177,9 @@ class SMC:
         tempering, complete = Tempering(target, state.proposal), True
         while complete and (sweep := state.under_way) is not None:
             before, n = target.evaluations, sweep.chains
-            higher = next_temperature(sweep.particles.log_ratio, sweep.beta, state.ladder, self._effective(sweep))
+            higher = next_temperature(
+                sweep.particles.log_ratio, sweep.beta, state.ladder, self._effective(target, sweep)
+            )
             raised = sweep.raised(higher, rng)
             if raised is None:
                 empty = Sweep.empty(n, target.dim, len(sweep.influence))
@@ -188,14 +192,15 @@ class SMC:
                 state = replace(state, sweeps=sweeps, under_way=None, ladder=sweep.climbed, cost=cost)
         return state
 
-    def _effective(self, sweep: SweepUnderWay) -> float:
+    def _effective(self, target: Target, sweep: SweepUnderWay) -> float:
         """The share of the particles that the next step leaves effective.
 
         Many draws from the start allow a long first step: chains then begin where the likelihood is high.
         """
         if sweep.climbed:
             return self.share
-        return min(self.share, self.effective_starts * sweep.chains / len(sweep.particles))
+        effective = _FEW_STARTS if target.path.interpreted else self.effective_starts
+        return min(self.share, effective * sweep.chains / len(sweep.particles))
 
     def _moved(
         self, tempering: Tempering, raised: Raised, state: SMCState, rng: Generator

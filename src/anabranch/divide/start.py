@@ -47,9 +47,18 @@ def sites_not_met(arrivals: Iterable[Executions], values: Mapping[str, Any]) -> 
 
 
 def check_start_names(division: Division, names: Iterable[str]) -> None:
-    """Raise `UnknownName` for a name of a site that no path has, with those that look like it."""
-    known = {address for path in division.by_signature.values() for address in path.addresses}
+    """Raise `BadSetting` for the name of an observation, and `UnknownName` for that of a site that no path has, with
+    those that look like it."""
+    paths = division.by_signature.values()
+    known = {address for path in paths for address in path.addresses}
+    observed = {each.name: each for path in paths for each in path.recording.observations}
     for name in names:
+        if name not in known and name in observed:
+            raise errors.BadSetting(
+                "start gives it a value, but it is observed: its value is the datum",
+                at=observed[name],
+                remedy="Name sites that are drawn, or pass other data to the program",
+            )
         if name not in known:
             raise errors.UnknownName.among(f"start names the site {name!r}, which no execution has met", name, known)
 

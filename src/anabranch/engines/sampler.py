@@ -238,7 +238,9 @@ class Sampler(ABC):
         return session.posterior()
 
     def run(self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress) -> Posterior:
-        return self.in_session(self._explored(division, limits, seed), limits, seed, progress, self._infer)
+        explored = self._explored(division, limits, seed)
+        limits = limits.for_program(explored.interpreted_at is not None)
+        return self.in_session(explored, limits, seed, progress, self._infer)
 
     def in_session(
         self, division: Division, limits: Limits, seed: int, progress: Progress, work: Callable[[Session], T]

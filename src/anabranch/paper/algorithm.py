@@ -117,6 +117,7 @@ class Algorithm:
     def execute_forward(self) -> None:
         """Line 1: execute the program T_0 times; the paths that they take are A_total."""
         arrivals = self._executed()
+        self.limits = self.limits.for_program(self.division.interpreted_at is not None)
         self.moves = learned_moves(arrivals, _LOCAL_SHARE)
         self.remember(arrivals)
 

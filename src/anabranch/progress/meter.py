@@ -53,7 +53,7 @@ class Meter:
     def share(self) -> float:
         """The share of the budget or of the time that is over, whichever is larger."""
         of_time = 0.0 if self.limits.seconds is None else self.limits.elapsed / self.limits.seconds
-        of_budget = 0.0 if self.status is None else self.status.evaluations / self.limits.budget
+        of_budget = 0.0 if self.status is None else self.status.evaluations / self.status.budget
         return min(max(of_time, of_budget), 1.0)
 
     @property
@@ -107,7 +107,7 @@ class Meter:
         """The limits with the seconds that are left to them, as far as that can be said."""
         status, limits = self.status, self.limits
         if status is not None and self.rate:
-            yield "budget", max(limits.budget - status.evaluations, 0) / self.rate
+            yield "budget", max(status.budget - status.evaluations, 0) / self.rate
         if limits.seconds is not None:
             yield "time", max(limits.left, 0.0)
         if (

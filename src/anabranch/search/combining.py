@@ -17,7 +17,7 @@ from anabranch.conquer.estimate import MAX_SD
 from anabranch.conquer.strategy import cheapest_visit
 from anabranch.search.state import SearchState
 from anabranch.search.walk import WalkEstimate
-from anabranch.settings import check, whole
+from anabranch.settings import check, share, whole
 
 __all__ = ["Combining", "evidence_of", "solution_of"]
 
@@ -40,15 +40,19 @@ class Combining:
             sooner.
         max_visited: paths visited from which on their own evidence says what the others may have
             (`combine.evidence.missing`), and not the bound.
+        min_mass_found: prior mass of the paths found below which they say too little of how the others vary, and the
+            largest likelihood is the bound; more makes the error larger where time ended the search.
     """
 
     max_notes: int = 5
     max_draws: int = 4_000
     min_visited: int = 5
     max_visited: int = 30
+    min_mass_found: float = 0.5
 
     def __post_init__(self) -> None:
-        check(self, max_notes=whole(), max_draws=whole(1), min_visited=whole(), max_visited=whole())
+        check(self, max_notes=whole(), max_draws=whole(1), min_visited=whole(), max_visited=whole(),
+              min_mass_found=share())  # fmt: skip
 
     def posterior(self, state: SearchState, stopped: str) -> PosteriorWithEvidence:
         """The posterior of the paths in the table."""
@@ -89,7 +93,8 @@ class Combining:
 
         Z_k = p_k E[g | k], and only p_k is known. The mean likelihoods of the other paths say how they vary: this one
         may be as far above the best of them as that is above the median, or as far as one of them may be by its own
-        diagnostics; but once a few paths were visited, no more than a margin above the largest likelihood.
+        diagnostics; but once a few paths were visited, no more than a margin above the largest likelihood. That it may
+        have where most of the prior mass was not found.
         """
         records, margin = list(state.table), state.settings.thresholds.likelihood_margin
         means = np.array([record.log_mean_likelihood for record in records])
@@ -97,6 +102,8 @@ class Combining:
         best = float(2 * means.max() - np.median(means)) if len(means) > 1 else largest
         priors = ((record.log_possible, record.path.log_prior_probability) for record in records if not record.visits)
         best = max([best, *(possible - prior for possible, prior in priors if np.isfinite(possible + prior))])
+        if state.division.prior_mass_found < self.min_mass_found:
+            return max(best, largest)
         return min(best, largest) if sum(record.visits > 0 for record in records) >= self.min_visited else best
 
     def _possible_of_unvisited(

@@ -80,6 +80,7 @@ class Discovery:
             more = min(state.executions, settings.max_executions - state.executions)
             arrivals, asked = arrivals + self._executed(state, more), asked + more
         division.check_some_end()
+        state.settle_budget()
         state.table.update(division, arrivals)
         state.active = state.active.proposed(counts_of(arrivals))
         self._solve(state)
@@ -181,6 +182,7 @@ class Discovery:
         if settings.systematic and not settings.walking.is_too_wide(state):
             weights = state.table.weights()
             self._propose_neighbours(state, [record for record, weight in weights.items() if weight >= with_mass])
+        state.settle_budget()
 
     def finds_more(self, state: SearchState) -> bool:
         """Whether many more proposals find paths, or decision sequences of known ones, that are to be visited."""

@@ -72,6 +72,10 @@ class SearchState(AllocationState):
         if self.checkpoint is not None:
             self.checkpoint.begin_part()
 
+    def settle_budget(self) -> None:
+        """Take the default budget of the program, if the user gave none, once it is known how the program runs."""
+        self.limits = self.limits.for_program(self.division.interpreted_at is not None)
+
     def expectation_error(self) -> ExpectationError | None:
         """The error of the expectation that is asked for; None if none is, or no draw has what it reads."""
         if self.limits.target is None:

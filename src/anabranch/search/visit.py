@@ -150,7 +150,9 @@ class Visitor:
         """The evaluations of a visit: fewer by the interpreter or the time limit."""
         evaluations, settings = task.evaluations, self.settings
         if target.path.interpreted:
-            evaluations = evaluations // settings.visiting.interpreted_divisor
+            visiting = settings.visiting
+            least = min(evaluations, visiting.min_interpreted)
+            evaluations = max(evaluations // visiting.interpreted_divisor, least)
         if limits.seconds is not None and target.seconds > 0:
             rate = target.evaluations / target.seconds
             seconds = (limits.seconds - limits.elapsed) / (settings.thresholds.overrun * (task.waiting + 1))

@@ -26,6 +26,7 @@ class Visiting:
     Args:
         interpreted_divisor: an interpreted path gets one in so many of the evaluations at once, since each takes a run
             of the Python; a smaller one makes rounds longer.
+        min_interpreted: evaluations of such a visit at least; fewer make more rounds, and a mixture is not adapted.
         prior_draws: draws of a prior estimate; more make it better, and the first visits later.
         max_prior_estimates: paths that get one at most, the most promising ones; more make the first visits later.
         min_evaluations_per_path: budget for each path below which it gets a prior estimate first, in case that there is
@@ -33,13 +34,14 @@ class Visiting:
     """
 
     interpreted_divisor: int = 10
+    min_interpreted: int = 2_000
     prior_draws: int = 16
     max_prior_estimates: int = 64
     min_evaluations_per_path: int = 100
 
     def __post_init__(self) -> None:
-        check(self, interpreted_divisor=whole(1), prior_draws=whole(1), max_prior_estimates=whole(),
-              min_evaluations_per_path=whole())  # fmt: skip
+        check(self, interpreted_divisor=whole(1), min_interpreted=whole(1), prior_draws=whole(1),
+              max_prior_estimates=whole(), min_evaluations_per_path=whole())  # fmt: skip
 
     def make_prior_estimates(self, state: SearchState, workers: Workers) -> None:
         """Estimate each path by a few prior draws, where a limit may leave nothing for a visit."""
