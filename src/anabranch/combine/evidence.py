@@ -72,9 +72,7 @@ def join(
         gap, sd = np.log(whole), max(sd, share_sd / share)
         solved = whole = whole + share_sd / share
     scatter = weight_sds_of(weights, np.where(weights > 0, errors, 0.0), sd)
-    sampled, weight_sds = (
-        np.hypot(scatter, np.abs((weights + doubt) / all_mass - weights)) for all_mass in (solved, whole)
-    )
+    sampled, weight_sds = (np.hypot(scatter, np.abs((weights + doubt) / mass - weights)) for mass in (solved, whole))
     return Evidence(
         total, float(np.hypot(sd, gap)), weights, weight_sds, float(1 - 1 / whole), float(sampled.max(initial=0.0))
     )

@@ -4,8 +4,8 @@
 
 That it is quadratic is read off the recorded program (`divide.is_quadratic`), so that (d + 1)(d + 2)/2 values determine
 it. They are taken at unit steps from zero; where rounding may matter there, or the value at the mean is not the one
-that follows, again at the steps of the Gaussian found from its mean, where rounding is smallest. Linear regressions with known noise, state-space models and Gaussian processes with
-fixed kernels are such paths.
+that follows, again at the steps of the Gaussian found from its mean, where rounding is smallest. Linear regressions
+with known noise, state-space models and Gaussian processes with fixed kernels are such paths.
 """
 
 from __future__ import annotations

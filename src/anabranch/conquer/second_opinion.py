@@ -60,15 +60,10 @@ MAX_RUNS = 256
 """The same where each evaluation is a run of the program."""
 _MAX_SCOUTS = 1_024
 """Draws of the prior that climb before the particles are asked; more find modes with smaller basins."""
-<<<<<<< HEAD
-_MAX_COMPONENTS, _MANY_COMPONENTS = 400, 100
-"""Components that a proposal may have, and from which on more modes were certainly missed by the first search."""
-=======
 _MIN_SCOUTS = 8
 """The same at least, where the interpreter runs the path and each step of a climb is a run of the program."""
-_MAX_COMPONENTS, _MAX_TRUSTED = 400, 100
-"""Components that a proposal may have, and up to which its weights are believed by themselves."""
->>>>>>> answers
+_MAX_COMPONENTS, _MANY_COMPONENTS = 400, 100
+"""Components that a proposal may have, and from which on more modes were certainly missed by the first search."""
 _MIN_CONTENT = 50.0
 """One in so many particles may object, at most, however few effective ones there are."""
 _DOUBT = 0.2
