@@ -384,5 +384,5 @@ def test_a_step_in_pieces_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     with enforced(Limits(seconds=1e6)):
         [again] = division.explore(50, seed=3)
         pieces = again.scores()
-    assert 1 < min(sizes) < 50
+    assert any(1 < size < 50 for size in sizes)
     np.testing.assert_array_equal(pieces.log_likelihood, whole.log_likelihood)

@@ -100,12 +100,15 @@ class FirstVisits:
         return by_promise(that_may_matter(fresh, state) or likely, state)
 
     def needs_visit(self, record: PathRecord, state: AllocationState, log_evidence: float) -> bool:
-        """Whether a path has no estimate of a visit, or too few visits to conclude that it has no mass; given the log
-        evidence of all paths."""
+        """Whether a path has no estimate of a visit, a rough one that a limit has ended, or too few visits to conclude
+        that it has no mass; given the log evidence of all paths."""
         if record.gave_up:
             return False
         if record.estimate is None or not record.visits:
             return True
+        if record.estimate.is_rough and not state.has_many_paths:
+            may_matter = record.log_possible > log_evidence - state.settings.thresholds.negligible
+            return may_matter and record.visits < self.max_tries
         if record.is_exact or (record.log_evidence != -np.inf and not record.estimate.is_of_prior):
             return False
         if not state.has_many_paths and log_evidence == -np.inf:

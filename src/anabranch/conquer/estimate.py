@@ -66,6 +66,7 @@ class Estimate:
         log_possible: log of the evidence that the path may have by extrapolation of the weights where the diagnostics
             are poor (`is_trusted`); otherwise `log_evidence`.
         is_confirmed: False while another method is still to be asked (`Auto`).
+        is_rough: True where a limit ended a method before its end: the error may be larger than it says.
         correction: by how much asking it has changed the log evidence; NaN where none was asked.
         tail: a bound of the mass that sums over discrete variables leave out, relative to Ẑ_k (`elimination.windows`).
         blocks: for each draw, the number of its independent block: a chain, a run, or the draw itself. Paths share the
@@ -89,6 +90,7 @@ class Estimate:
     blocks: np.ndarray | None = None
     log_possible: float = -np.inf
     is_confirmed: bool = True
+    is_rough: bool = False
     correction: float = np.nan
     tail: float = 0.0
     notes: tuple[str, ...] = ()
