@@ -41,6 +41,21 @@ def test_a_path_without_mass_is_tried_again_before_it_is_believed():
     assert not needs_visit(empty, state(known, empty))
 
 
+def test_a_rough_estimate_that_may_matter_is_tried_again():
+    """A limit has ended the tempering of a light path, which may have more."""
+    known, light = record(0, log_evidence=-3.0, visits=1), record(1, log_evidence=-16.0, visits=1, prior=-np.inf)
+    assert not needs_visit(light, state(known, light))
+    light.estimate = replace(light.estimate, is_rough=True, log_possible=-12.0)
+    assert needs_visit(light, state(known, light))
+    light.estimate = replace(light.estimate, log_possible=-16.0, log_evidence=-60.0)
+    assert needs_visit(light, state(known, light))
+    light.estimate = replace(light.estimate, log_possible=-40.0)
+    assert not needs_visit(light, state(known, light))
+    light.estimate = replace(light.estimate, log_possible=-12.0)
+    light.visits = 3
+    assert not needs_visit(light, state(known, light))
+
+
 def test_while_there_is_no_mass_anywhere_the_search_goes_on():
     empty = record(0, log_evidence=-np.inf, visits=3)
     assert needs_visit(empty, state(empty))

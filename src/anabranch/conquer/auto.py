@@ -116,9 +116,10 @@ class Auto:
         for name, kind in (("modes", ModeMixture), ("tempering", SMC), ("quadrature", Quadrature)):
             check(self, **{name: instance(kind, f"a strategy {kind.__name__}()")})
         check(self, laplace=instance(Laplace, "settings Laplace()"),
-              interpreted=instance(InterpretedPaths, "settings InterpretedPaths()"),
-              min_chains=whole(), min_prior_draws=whole(), sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(), max_scans=whole(), jumps_from=whole(),
-              min_fitted=positive(), max_rounds=whole(), unconfirmed_sd=positive())  # fmt: skip
+              interpreted=instance(InterpretedPaths, "settings InterpretedPaths()"), min_chains=whole(),
+              min_prior_draws=whole(), sweep_evaluations=whole(1), min_draws=whole(1), scan_from=whole(),
+              max_scans=whole(), jumps_from=whole(), min_fitted=positive(), max_rounds=whole(),
+              unconfirmed_sd=positive())  # fmt: skip
 
     def cheapest_visit(self, dim: int) -> int:
         """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
