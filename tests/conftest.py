@@ -7,6 +7,7 @@ every core has a worker: more of them wait for each other.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -100,8 +101,16 @@ def _use_one_blas_thread() -> None:
     threadpool_limits(limits=1, user_api="blas")
 
 
+def _collect_garbage_seldom() -> None:
+    """A full collection goes through all that jax has traced: one for every few tests takes a twentieth of the time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 def _use(folder: str) -> None:
     import jax
+
+    _collect_garbage_seldom()
 
     if not OPTIMISED:
         _compile_quickly()

@@ -85,14 +85,14 @@ def test_draws_have_the_text(posterior):
     assert frame.side[0] == draws[0]["side"]
 
 
-def test_text_has_no_mean(posterior):
+def test_text_has_no_mean(recorded):
     with pytest.raises(NotANumber, match=r"the label 'x.*' is no number, .*\. Use posterior\.probability"):
-        posterior.expectation("formula")
-    mean, _ = posterior.expectation(lambda draw: draw["formula"] == "x+1")
-    assert mean == pytest.approx(posterior.probability("formula")["x+1"])
-    assert posterior.summary().index.tolist() == ["k", "x"]
+        recorded.expectation("formula")
+    mean, _ = recorded.expectation(lambda draw: draw["formula"] == "x+1")
+    assert mean == pytest.approx(recorded.probability("formula")["x+1"])
+    assert recorded.summary().index.tolist() == ["k", "x"]
     with pytest.raises(IndexError, match="formula is a label, without elements"):
-        posterior.probability("formula[0]")
+        recorded.probability("formula[0]")
 
 
 def test_text_labels_the_draws_of_xarray(recorded, tmp_path):

@@ -17,7 +17,7 @@ class Normal:
     def __init__(self, wall: float = np.inf, height: float = 3.0) -> None:
         self.wall, self.height, self.evaluations = wall, height, 0
 
-    def differentiate(self, points):
+    def differentiate(self, points, inverse_temperature=1.0):
         self.evaluations += len(points)
         offset = points - CENTRE
         value = self.height - 0.5 * np.einsum("ni,ij,nj->n", offset, PRECISION, offset)
@@ -29,7 +29,7 @@ class Normal:
 class TwoModes:
     """Equal normal modes of width 0.1 at -3 and 3."""
 
-    def differentiate(self, points):
+    def differentiate(self, points, inverse_temperature=1.0):
         near = np.where(points > 0, 3.0, -3.0)
         value = -0.5 * (((points - near) / 0.1) ** 2).sum(axis=1)
         return SimpleNamespace(log_density=value, inside=np.ones(len(points), bool)), -(points - near) / 0.01
@@ -120,7 +120,7 @@ class Comb:
     def __init__(self) -> None:
         self.evaluations = 0
 
-    def differentiate(self, points):
+    def differentiate(self, points, inverse_temperature=1.0):
         self.evaluations += len(points)
         tooth = np.clip(np.round(points), -20, 20)
         value = -np.abs(tooth - 7.0) - 50 * (points - tooth) ** 2

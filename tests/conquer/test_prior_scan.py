@@ -111,3 +111,20 @@ def test_where_few_draws_have_mass_all_of_them_may_be_summits(n):
     assert (found < n).all()
     assert len(found) >= min(n, 1)
     assert list(heights[found]) == sorted(heights[found], reverse=True)
+
+
+def thin_spike():
+    """Nine tenths of the mass in a ball of radius 0.05, on a constant likelihood."""
+    x = ab.sample("x", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    height = dist.Normal(1.2, 0.02).log_prob(x).sum() - 3 * norm.logpdf(1.2, 0.0, np.hypot(1.0, 0.02))
+    ab.factor("data", jnp.logaddexp(height + np.log(0.9), np.log(0.1)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_scan_finds_a_spike_by_the_last_digits_of_the_likelihood(seed):
+    modes, target, rng = ModeMixture(), target_of(thin_spike), np.random.default_rng(seed)
+    start = ModeMixtureState(round_component(3, 0.0, 1.0), round_component(3, 0.0, 1.0), adapting=False, rounds=1)
+    state = modes.drawn(target, start, rng, 4_000)
+    found, _ = scanned(target, modes, state, rng, 25_000)
+    estimate = modes.estimate(target, modes.drawn(target, found, rng, 8_000))
+    assert abs(estimate.log_evidence) < 4 * estimate.log_evidence_sd < 0.2

@@ -225,7 +225,7 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 SMALLEST = {
     "gmm": (1_000, ("is",)),
     "misspecified": (100, ("rmh",)),
-    "induction": (3_000, ("default", "is", "rmh")),
+    "induction": (3_000, ("default", "is")),
 }
 """Evaluations with which every method has something to show; paths of mixtures take long to compile, so few of them."""
 

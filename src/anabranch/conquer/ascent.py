@@ -15,13 +15,16 @@ import numpy as np
 from anabranch.conquer.target import Target
 
 __all__ = [
-    "Modes", "climb", "distinct", "newton_step", "polish", "positive", "race", "race_cost", "reflections", "widths",
+    "Modes", "climb", "climb_likelihood", "distinct", "newton_step", "polish", "positive", "race", "race_cost",
+    "reflections", "widths",
 ]  # fmt: skip
 
 _RATE, _DECAY = 0.3, 0.93
 """Adam's first step, in units of the prior's scales, and the factor of each step to the next."""
 _RACE = ((1, 0.1), (1 / 2, 0.15), (1 / 8, 0.375), (1 / 16, 0.375))
 """The stages of a race: the fraction of the starts still in it, and its fraction of the iterations."""
+_COLD = 1e12
+"""The inverse temperature at which the likelihood alone decides, down to its last digits."""
 _MIN_CLIMBERS = 64
 """Climbers in the last stage, if there are so many."""
 _MAX_PAIRED_DIM = 20
@@ -58,6 +61,11 @@ def climb(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: in
     return _ascend(target, starts, scales, [(len(starts), iterations)])
 
 
+def climb_likelihood(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int) -> np.ndarray:
+    """Ascend the likelihood from each start by Adam; the points on the way at which the density was highest."""
+    return _ascend(target, starts, scales, [(len(starts), iterations)], _COLD)[0]
+
+
 def race(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     """Climb from many starts, of which the highest continue from stage to stage; the best points and log densities.
 
@@ -67,9 +75,10 @@ def race(target: Target, starts: np.ndarray, scales: np.ndarray, iterations: int
 
 
 def _ascend(
-    target: Target, starts: np.ndarray, scales: np.ndarray, stages: Sequence[tuple[int, int]]
+    target: Target, starts: np.ndarray, scales: np.ndarray, stages: Sequence[tuple[int, int]], inverse: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    climbers = _Climbers.at(target, starts)
+    """Ascend log prior + inverse · log likelihood, and keep the highest points by the density itself."""
+    climbers = _Climbers.at(target, starts, inverse)
     for number, steps in stages:
         climbers = climbers.leading(number)
         for _ in range(steps):
@@ -89,8 +98,9 @@ def _stages(n: int, iterations: int) -> list[tuple[int, int]]:
 
 @dataclass
 class _Climbers:
-    """The position, the best point and the moments of Adam of each climber, in rows."""
+    """The position, the best point and the moments of Adam of each climber, in rows; and the inverse temperature."""
 
+    inverse: float
     points: np.ndarray
     gradient: np.ndarray
     best: np.ndarray
@@ -101,16 +111,17 @@ class _Climbers:
     rate: np.ndarray
 
     @classmethod
-    def at(cls, target: Target, starts: np.ndarray) -> _Climbers:
-        evaluation, gradient = target.differentiate(starts)
+    def at(cls, target: Target, starts: np.ndarray, inverse: float) -> _Climbers:
+        evaluation, gradient = target.differentiate(starts, inverse)
         column, moments = np.zeros((len(starts), 1)), np.zeros_like(starts)
         gradient = np.where(evaluation.inside[:, None], gradient, 0.0)
-        return cls(starts, gradient, starts.copy(), evaluation.log_density, moments, moments, column, column + _RATE)
+        rate = column + _RATE
+        return cls(inverse, starts, gradient, starts.copy(), evaluation.log_density, moments, moments, column, rate)
 
     def leading(self, n: int) -> _Climbers:
         """The n highest of them."""
         chosen = np.sort(np.argsort(-self.highest, kind="stable")[:n])
-        return _Climbers(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        return _Climbers(self.inverse, *(getattr(self, each.name)[chosen] for each in fields(self)[1:]))
 
     def step(self, target: Target, scales: np.ndarray) -> None:
         """A step of Adam; who leaves the path returns to the best point, without momentum and at half the rate."""
@@ -120,7 +131,7 @@ class _Climbers:
         speed = (self.first / (1 - 0.9**self.age)) / (np.sqrt(self.second / (1 - 0.99**self.age)) + 1e-12)
         self.points = self.points + scales * self.rate * speed
         self.rate = self.rate * _DECAY
-        evaluation, self.gradient = target.differentiate(self.points)
+        evaluation, self.gradient = target.differentiate(self.points, self.inverse)
         better = evaluation.log_density > self.highest
         self.best = np.where(better[:, None], self.points, self.best)
         self.highest = np.where(better, evaluation.log_density, self.highest)

@@ -3,7 +3,8 @@
 A narrow mode has a small basin, and climbs from a few hundred starts miss it. Many draws of the prior cost one
 evaluation each, and the topographical method (Törn and Viitanen, 1992) chooses among them where to climb: at those that
 are higher than all their nearest neighbours. There are few of these, and in a basin with some draws there is one. The
-draws with the largest likelihood climb as well: at the foot of a spike it rises before the density does.
+draws with the largest likelihood climb the likelihood first: at the foot of a spike it rises, by its last digits even,
+where the density still falls with the prior.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
+from anabranch.conquer.ascent import climb_likelihood
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
 from anabranch.conquer.population import coordinate_sd
@@ -47,7 +49,8 @@ def scanned(
     likelihood = np.where(evaluation.inside, evaluation.log_likelihood, -np.inf)
     likely = np.argsort(-likelihood, kind="stable")[: min(_MAX_LIKELY, climbs // 4)]
     high = summits(points, evaluation.log_density)[: climbs - len(likely)]
-    starts = points[np.union1d(likely, high)]
+    lifted = climb_likelihood(target, points[likely], 0.3 * state.parts[1].scales, CLIMB)
+    starts = np.concatenate([lifted, points[high]])
     return climbed(target, modes, state, starts, evaluations // 4)[0], len(draws)
 
 
