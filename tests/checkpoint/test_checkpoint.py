@@ -321,7 +321,7 @@ def test_what_is_saved_has_no_code(tmp_path):
     index = json.loads((tmp_path / "run" / "index.json").read_text())
     for part in index["parts"]:
         with np.load(tmp_path / "run" / part["file"], allow_pickle=False) as kept:
-            assert {kept[name].dtype for name in kept.files} == {np.dtype(np.uint8)}
+            assert not any(kept[name].dtype.hasobject for name in kept.files)
             json.loads(kept["tree"].tobytes())
 
 

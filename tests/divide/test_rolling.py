@@ -15,6 +15,7 @@ from anabranch.divide.density import Density
 from anabranch.divide.packing import Forms, plan
 from anabranch.divide.rolling import Roll
 from anabranch.limits import Limits, enforced
+from helpers import use_false_clock
 
 Y = np.random.default_rng(0).normal(size=40)
 
@@ -181,7 +182,7 @@ def test_the_expected_time_to_compile_counts_the_operations_of_one_turn():
         assert np.isfinite(path.differentiate(np.array([[0.3]]))[1]).all()
 
 
-def test_what_is_inside_a_loop_of_jax_counts_for_the_time_to_compile():
+def test_what_is_inside_a_loop_of_jax_counts_for_the_time_to_compile(monkeypatch):
     def body(x, _):
         for _ in range(900):
             x = jnp.sin(x)
@@ -192,5 +193,6 @@ def test_what_is_inside_a_loop_of_jax_counts_for_the_time_to_compile():
         ab.observe("y", dist.Normal(x, 1.0), y)
 
     [path] = ab.find_paths(program, 0.3).paths
+    use_false_clock(monkeypatch, step=1e-6)  # which tracing takes no time of
     with enforced(Limits(seconds=1)), pytest.raises(errors.CompilationTooLong):
         path.evaluate(np.array([[0.3]]))
