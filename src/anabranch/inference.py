@@ -10,7 +10,7 @@ from anabranch import errors, settings
 from anabranch.combine import Posterior, PosteriorWithEvidence
 from anabranch.cores import available_cores, one_blas_thread
 from anabranch.dcc import DCC
-from anabranch.divide import Division, divide
+from anabranch.divide import Division, divide, helped
 from anabranch.execution import Executor, Threads
 from anabranch.limits import TOLERANCE, Limits, Tolerance, interruptible
 from anabranch.progress import Progress, make_progress
@@ -133,7 +133,8 @@ def infer(
         division = divide(program, args, kwargs, split, max_sites)
         if isinstance(engine, DCC):
             return engine.run(division, limits, seed, executor, display, checkpoint)
-        return engine.run(division, limits, seed, executor.workers, display)
+        with executor.opened(limits) as crew, helped(crew.helpers):
+            return engine.run(division, limits, seed, executor.workers, display)
 
 
 def _checked_executor(executor: Executor | None, workers: int) -> Executor:

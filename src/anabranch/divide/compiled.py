@@ -10,6 +10,7 @@ points should not pay for many.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
-from anabranch.divide.recording import Recording
+from anabranch.divide.recording import Choices, Recording
+from anabranch.divide.sharing import Held, Speed, shared
 from anabranch.divide.step_forms import of_form
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ MANY_NUMBERS = 2**20
 between the steps of 32 points would take gigabytes."""
 SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
 """Smaller blocks for callers with few points, and the numbers computed for padding before one is compiled."""
+SECONDS_BEFORE_SHARING = 5.0
+"""Seconds that a compiled density has run before others are asked to do a share, each of whom must compile it."""
 GRADIENT_BLOCK = 64
 """Points per call of the function with the gradient, at most: searches for modes come in dozens."""
 
@@ -46,26 +50,52 @@ GRADIENT_BLOCK = 64
 class Compiled:
     """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
 
-    def __init__(self, recordings: Sequence[Recording]) -> None:
+    def __init__(self, recordings: Sequence[Recording], padding: dict[int, int]) -> None:
         self.densities = [recording.once(Density) for recording in recordings]
-        self._padding = dict.fromkeys(SMALLER_BLOCKS, 0)
+        self._padding = padding
+        self._speed, self._speed_on_host = Speed(least=SECONDS_BEFORE_SHARING), Speed()
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return Evaluation(*in_blocks(self._function, self._block_for(len(points)), points))
+        block = self._block_for(len(points))
+        return self._shared(points, block, self._speed, lambda some: self.evaluate_here(some, block))
+
+    def evaluate_here(self, points: np.ndarray, block: int) -> Evaluation:
+        """The compiled density, in blocks of this size, in this process."""
+        with self._speed.measured(len(points)):
+            return Evaluation(*in_blocks(self._function, block, points))
 
     def _block_for(self, n: int) -> int:
         """The block for n points: a smaller one once more was spent on padding than it takes to compile."""
         smaller = next((size for size in SMALLER_BLOCKS if n <= size < self.block), None)
         if smaller is None:
             return self.block
-        self._padding[smaller] += (self.block - smaller) * self._numbers
+        self._padding[smaller] = self._padding.get(smaller, 0) + (self.block - smaller) * self._numbers
         return smaller if self._padding[smaller] > MAX_PADDING else self.block
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
-        size = max(NUMBERS_PER_BLOCK // max(self._numbers, 1), 1)
-        blocks = [points[start : start + size] for start in range(0, max(len(points), 1), size)]
-        found = [_chosen([density.at(block) for density in self.densities], np) for block in blocks]
+        block = max(NUMBERS_PER_BLOCK // max(self._numbers, 1), 1)
+        return self._shared(points, block, self._speed_on_host, lambda some: self.evaluate_on_host_here(some, block))
+
+    def evaluate_on_host_here(self, points: np.ndarray, block: int) -> Evaluation:
+        """The density by NumPy, in blocks of this size, in this process."""
+        blocks = [points[start : start + block] for start in range(0, max(len(points), 1), block)]
+        with self._speed_on_host.measured(len(points)):
+            found = [_chosen([density.at(block) for density in self.densities], np) for block in blocks]
         return Evaluation(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+    def _shared(
+        self, points: np.ndarray, block: int, speed: Speed, here: Callable[[np.ndarray], Evaluation]
+    ) -> Evaluation:
+        """An evaluation of which others may do a share, in whole blocks: another size would change the last bits."""
+        recordings, on_host = [density.recording for density in self.densities], speed is self._speed_on_host
+
+        def order(rows: slice) -> CompiledPoints:
+            return CompiledPoints([each.choices for each in recordings], points[rows], block, on_host)
+
+        n, program = len(points), recordings[0].program
+        return Evaluation.joined(
+            shared(program, n, block, speed.seconds(n), here=lambda rows: here(points[rows]), order=order)
+        )
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
         size = min(self.block, GRADIENT_BLOCK)
@@ -142,6 +172,22 @@ class Compiled:
         """The code of each decision sequence, its key, and its arguments."""
         codes, arguments = zip(*(density.code for density in self.densities), strict=True)
         return list(codes), tuple(code.key for code in codes), list(arguments)
+
+
+@dataclass(frozen=True)
+class CompiledPoints:
+    """The order to evaluate points of a path in blocks of one size, by compiled code or by NumPy."""
+
+    choices: Sequence[Choices]
+    points: np.ndarray
+    block: int
+    on_host: bool
+
+    def done(self, held: Held) -> Evaluation:
+        backend = held.path(self.choices)._backend
+        assert isinstance(backend, Compiled)
+        evaluate = backend.evaluate_on_host_here if self.on_host else backend.evaluate_here
+        return evaluate(self.points, self.block)
 
 
 def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ are functions of the form of a distribution (`forms.py`), traced once and evalua
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,12 +24,15 @@ from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.forms import Form, Together
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
-from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.recording import Choices, Program, Recording, Site
+from anabranch.divide.sharing import Held, shared
 from anabranch.divide.terms import Terms
 from anabranch.limits import checkpoint
 
-__all__ = ["Interpreted", "interpret", "put_coordinates", "replay"]
+__all__ = ["BLOCK", "Interpreted", "interpret", "put_coordinates", "replay"]
 
+BLOCK = 32
+"""Runs whose densities are computed together, and between which work may be divided; more cost less by themselves."""
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
 
@@ -79,7 +83,23 @@ class Interpreted:
         self.columns, self._fixed = recording.columns, recording.fixed
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        """The program runs once for each point; the log densities of all the runs are computed together."""
+        """The program runs once for each point."""
+        seconds, choices = self.program.pace.seconds_for(len(points)), self.recording.choices
+        return Evaluation.joined(
+            shared(
+                self.program, len(points), BLOCK, seconds,
+                here=lambda rows: self.evaluate_here(points[rows]),
+                order=lambda rows: InterpretedPoints(choices, points[rows]),
+            )
+        )  # fmt: skip
+
+    def evaluate_here(self, points: np.ndarray) -> Evaluation:
+        """The same, all of it in this process."""
+        starts = range(0, max(len(points), 1), BLOCK)
+        return Evaluation.joined([self._evaluate_block(points[start : start + BLOCK]) for start in starts])
+
+    def _evaluate_block(self, points: np.ndarray) -> Evaluation:
+        """The log densities of all runs of a block are computed together."""
         together, parts = Together(), []
         for jacobians, run in self._runs(points, together):
             parts.append(None if run is None else (jacobians, *run.once(Terms).densities(together)))
@@ -189,6 +209,19 @@ class Interpreted:
             return placed
 
         return value
+
+
+@dataclass(frozen=True)
+class InterpretedPoints:
+    """The order to evaluate points of a path that the interpreter runs."""
+
+    choices: Choices
+    points: np.ndarray
+
+    def done(self, held: Held) -> Evaluation:
+        backend = held.path([self.choices])._backend
+        assert isinstance(backend, Interpreted)
+        return backend.evaluate_here(self.points)
 
 
 class _LeftPath(BaseException):

@@ -81,6 +81,8 @@ class Path:
         self.evaluated = 0
         """Points at which the density was computed."""
         self._said_invalid = False
+        self.padding: dict[int, int] = {}
+        """Numbers computed for padding, by the size of the block that would have needed less (`compiled`)."""
         self.revision = 0
         """How many decision sequences were added since it was found: each changes its density."""
 
@@ -90,6 +92,7 @@ class Path:
         self._recordings.append(leaf.recording)
         self._leaves.append(leaf)
         self.revision += 1
+        self.padding = {}
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
 
@@ -214,7 +217,9 @@ class Path:
         # A program that does not do the same again must not get a density.
         for recording in self.recordings if self.program.repetitions.is_due() else ():
             check_same(recording, rerun(self.program, recording.choices))
-        return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
+        return (
+            Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings, self.padding)
+        )
 
     def evaluate(self, points: Any, *, compile: bool = True, count: bool = True) -> Evaluation:
         """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy.

@@ -56,6 +56,10 @@ class ExecutionTimes:
             return None
         return self._others / (self.runs - 1) if self.runs > 1 else self._first
 
+    def seconds_for(self, executions: int) -> float:
+        """What so many take; zero before two were measured."""
+        return executions * self._others / (self.runs - 1) if self.runs > 1 else 0.0
+
     def __reduce__(self) -> Any:
         return ExecutionTimes, ()  # in another process it is measured anew
 
