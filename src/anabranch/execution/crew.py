@@ -21,12 +21,18 @@ from anabranch.limits import LimitReached, checkpoint
 if TYPE_CHECKING:
     from anabranch.execution.remote import Channel, RemoteWorkers
 
-__all__ = ["Ask", "Asking", "Crew", "Requests"]
+__all__ = ["Ask", "Asking", "Crew", "Requests", "WorkerDied"]
 
 _POLL = 0.1
 """Seconds between two looks at the limits."""
+_PATIENCE = 2
+"""Helpers that fail in a run before no others are asked: what makes them fail does so every time."""
 Ask = Callable[[str, Any], Callable[[], Any]]
 """Sends a request to the process of the run; the result waits for the reply."""
+
+
+class WorkerDied(Exception):
+    """A worker ended while it made a visit or helped; the message says how."""
 
 
 class Crew:
@@ -45,6 +51,8 @@ class Crew:
     def reserve_for(self, program: str) -> int:
         """The same for a program by its name; workers that have not started yet begin to, and help the next time."""
         channels, workers = self._workers.channels, self._workers
+        if workers.helpers_failed >= _PATIENCE:
+            return 0
         self._reserved = channels.reserve(workers.number - 1)
         for channel in channels.missing(workers.number - 1):
             threading.Thread(target=self._start, args=(channel, program), daemon=True).start()
@@ -87,8 +95,12 @@ class Crew:
         try:
             workers.provide(channel, program)
             found[place] = channel.help(program, order, workers.limits)
-        except (Exception, LimitReached):
+        except (WorkerDied, LimitReached):
+            workers.helpers_failed += 1
             workers.channels.drop(channel)
+        except Exception:  # the program does not run there: whoever asked will see whether it does here
+            workers.helpers_failed += 1
+            workers.channels.give_back(channel)
         else:
             workers.channels.give_back(channel)
 

@@ -18,7 +18,7 @@ import cloudpickle
 
 from anabranch import errors
 from anabranch.divide import Program
-from anabranch.execution.crew import Crew
+from anabranch.execution.crew import Crew, WorkerDied
 from anabranch.execution.message import Message, Reply, message_of, outcome_of
 from anabranch.limits import Limits, current
 from anabranch.search.visit import Outcome, Task, Visitor, given_up
@@ -31,10 +31,6 @@ _ATTEMPTS = 2
 _names = itertools.count()
 Answered = Callable[[str, Any], Any]
 """The reply to a request for help."""
-
-
-class WorkerDied(Exception):
-    """A worker ended while it made a visit; the message says how."""
 
 
 class Channel(Protocol):
@@ -172,6 +168,8 @@ class RemoteWorkers(Workers):
     def __init__(self, channels: Channels, limits: Limits, share: Callable[[bytes], Any]) -> None:
         super().__init__(channels.number, limits)
         self.channels, self._share = channels, share
+        self.helpers_failed = 0
+        """How many orders were not filled, since a worker ended or the program did not run there."""
         self._names: dict[int, str] = {}
         self._shared: dict[str, tuple[Any, Any]] = {}
         self._sharing = threading.Lock()
