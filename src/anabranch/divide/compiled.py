@@ -36,6 +36,9 @@ __all__ = ["Compiled", "log_density_function"]
 MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
+ACCELERATOR_BLOCK, NUMBERS_PER_ACCELERATOR_BLOCK = 2**14, 2**27
+"""The same two where jax computes on another device than the processor: it has thousands of lanes, and a gigabyte for
+the values between the steps. Not measured on one."""
 MANY_NUMBERS = 2**20
 """Numbers for one point from which on a block may be smaller than the least: of a million observations, the values
 between the steps of 32 points would take gigabytes."""
@@ -133,9 +136,12 @@ class Compiled:
     @cached_property
     def block(self) -> int:
         """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
-        fitting = NUMBERS_PER_BLOCK // max(self._numbers, 1)
+        numbers, most = NUMBERS_PER_BLOCK, MAX_BLOCK
+        if platform() != "cpu":
+            numbers, most = NUMBERS_PER_ACCELERATOR_BLOCK, ACCELERATOR_BLOCK
+        fitting = numbers // max(self._numbers, 1)
         least = MIN_BLOCK if self._numbers <= MANY_NUMBERS else 1
-        return min(max(1 << fitting.bit_length() >> 1, least), MAX_BLOCK)
+        return min(max(1 << fitting.bit_length() >> 1, least), most)
 
     @cached_property
     def _function(self) -> Jitted:
@@ -203,6 +209,12 @@ def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
         ]
         inside = inside | holds
     return (*values, inside)
+
+
+def platform() -> str:
+    """What jax computes on: "cpu", "gpu", "tpu"."""
+    device = jax.config.jax_default_device
+    return getattr(device, "platform", device) or jax.default_backend()
 
 
 def numbers_per_point(density: Density) -> int:

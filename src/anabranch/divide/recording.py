@@ -99,7 +99,12 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """An array, or what pandas makes of arrays, copied; anything else as it is."""
+    """An array, or what pandas makes of arrays, copied; anything else as it is.
+
+    So is a file mapped to memory for reading alone: it may be larger than the memory, and nobody writes to it here.
+    """
+    if isinstance(value, np.memmap) and not value.flags.writeable:
+        return value
     is_array = isinstance(value, np.ndarray) or (hasattr(value, "to_numpy") and hasattr(value, "copy"))
     return value.copy() if is_array else value
 
