@@ -95,7 +95,8 @@ def infer(
             log every half a minute.
         workers: threads of `DCC`; by default as many as the process may use cores. Other engines have one, and so has
             BLAS meanwhile.
-        executor: where `DCC` makes its visits, instead: `ab.Threads(2)`, `ab.Processes(2)`, `ab.Ray(...)`.
+        executor: where `DCC` makes its visits, instead: `ab.Threads(2)`, `ab.Processes(2)`, `ab.Ray(...)`. The last two
+            also do a share of the executions of a program that the interpreter runs, for every engine.
         checkpoint: a folder to which `DCC` saves the run after its rounds. The same call again goes on to the same
             answer, also after a power cut; `seconds`, `workers` and `executor` may be others.
         split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
