@@ -12,6 +12,8 @@ import anabranch as ab
 from anabranch.divide import sharing
 from anabranch.execution import processes
 from anabranch.execution.crew import Crew
+from anabranch.execution.remote import Channels, RemoteWorkers
+from anabranch.limits import Limits
 from bits import bits
 from small_runs import SMALL
 
@@ -120,6 +122,36 @@ def test_a_helper_that_is_killed_leaves_its_share(crew, helps, monkeypatch):
     monkeypatch.setattr(processes._Process, "_send", killing)
     assert bits(ab.infer(by_python, 0.5, 0.002, **settings, executor=crew)) == alone
     assert helps
+
+
+class Worker:
+    """The way to a worker that does nothing."""
+
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def test_who_was_reserved_is_free_again_where_nothing_came_of_it():
+    workers = RemoteWorkers(Channels(3, Worker), Limits(), bytes)
+    taken = [workers.channels.take("") for _ in range(2)]
+    for each in taken:
+        workers.channels.give_back(each)
+    for _ in range(2):
+        with Crew(workers, 2) as crew:
+            assert crew.reserve_for("program") == 2
+            assert not workers.channels.reserve(2)
+    assert workers.channels.reserve(2) == taken
+
+
+def test_a_worker_that_is_busy_when_all_are_closed_ends():
+    channels = Channels(2, Worker)
+    busy = channels.take("")
+    channels.close()
+    channels.give_back(busy)
+    assert busy.closed
+    assert channels.take("") is not busy
 
 
 MAIN = os.getpid()

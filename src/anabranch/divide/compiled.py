@@ -213,8 +213,8 @@ def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
 
 def platform() -> str:
     """What jax computes on: "cpu", "gpu", "tpu"."""
-    device = jax.config.jax_default_device
-    return getattr(device, "platform", device) or jax.default_backend()
+    device: Any = jax.config.values.get("jax_default_device")
+    return str(getattr(device, "platform", device) or jax.default_backend())
 
 
 def numbers_per_point(density: Density) -> int:

@@ -11,7 +11,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import cloudpickle
 
@@ -36,13 +36,34 @@ class WorkerDied(Exception):
 
 
 class Crew:
-    """The workers of a run, as helpers of one of them, or of the process of the run, which counts as one."""
+    """The workers of a run, as helpers of one of them, or of the process of the run.
 
-    def __init__(self, workers: RemoteWorkers) -> None:
-        self._workers, self._reserved = workers, list[Any]()
+    Args:
+        workers: of the run.
+        number: all that there should be: one fewer than the run may have where its own process works, too.
+    """
+
+    def __init__(self, workers: RemoteWorkers, number: int) -> None:
+        self._workers, self._number = workers, number
+        self._reserved: list[Channel] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of those who were reserved, where whoever asked ended before they began."""
+        while self._reserved:
+            self._workers.channels.give_back(self._reserved.pop())
 
     def reserve(self, program: Program) -> int:
-        return self.reserve_for(self._workers.name_of(program))
+        try:
+            return self.reserve_for(self._workers.name_of(program))
+        except Exception:  # it cannot travel, and is run here
+            self._workers.helpers_failed = _PATIENCE
+            return 0
 
     def begin(self, program: Program, orders: Sequence[Order[Any]]) -> Callable[[], list[Any]]:
         collect = self.begin_for(self._workers.name_of(program), list(map(cloudpickle.dumps, orders)))
@@ -50,11 +71,12 @@ class Crew:
 
     def reserve_for(self, program: str) -> int:
         """The same for a program by its name; workers that have not started yet begin to, and help the next time."""
+        self._release()
         channels, workers = self._workers.channels, self._workers
         if workers.helpers_failed >= _PATIENCE:
             return 0
         self._reserved = channels.reserve(workers.number - 1)
-        for channel in channels.missing(workers.number - 1):
+        for channel in channels.missing(self._number):
             threading.Thread(target=self._start, args=(channel, program), daemon=True).start()
         return len(self._reserved)
 
@@ -98,11 +120,12 @@ class Crew:
         except (WorkerDied, LimitReached):
             workers.helpers_failed += 1
             workers.channels.drop(channel)
+            return
         except Exception:  # the program does not run there: whoever asked will see whether it does here
             workers.helpers_failed += 1
-            workers.channels.give_back(channel)
-        else:
-            workers.channels.give_back(channel)
+        workers.channels.give_back(channel)
+        if workers.is_over:
+            workers.channels.forget([program])
 
 
 class Requests:

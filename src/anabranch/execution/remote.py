@@ -72,6 +72,8 @@ class Channels:
         """What each channel was given, by its id."""
         self._ready: set[int] = set()
         """The channels that have answered."""
+        self._closed = 0  # how often
+        self._made_after: dict[int, int] = {}
 
     def take(self, wanted: str) -> Channel:
         """An idle channel; that which was given what is wanted, if there is one."""
@@ -82,7 +84,8 @@ class Channels:
                 chosen = next((each for each in self._idle if wanted in self.held[id(each)]), self._idle[0])
                 self._idle.remove(chosen)
                 return chosen
-        return self._made()
+            closed = self._closed
+        return self._made(closed)
 
     def _wait_for_one(self) -> None:
         self._waiting += 1
@@ -102,25 +105,28 @@ class Channels:
             self._busy += len(ready)
             return ready
 
-    def missing(self, most: int) -> list[Callable[[], Channel]]:
-        """For each channel that was not made yet, of so many at most, a function that makes it."""
+    def missing(self, all_in_all: int) -> list[Callable[[], Channel]]:
+        """For each of so many channels that was not made yet a function that makes it."""
         with self._changed:
-            number = max(min(most, self.number) - len(self._idle) - self._busy, 0)
+            number = max(all_in_all - len(self._idle) - self._busy, 0)
             self._busy += number
-        return [self._made] * number
+            return [partial(self._made, self._closed)] * number
 
-    def _made(self) -> Channel:
+    def _made(self, closed: int) -> Channel:
         """A new channel, which was counted as busy before."""
         try:
             made = self._make()
         except BaseException:
             self.drop(None)
             raise
-        self.held[id(made)] = set()
+        self.held[id(made)], self._made_after[id(made)] = set(), closed
         return made
 
     def give_back(self, channel: Channel) -> None:
-        """Let others use a channel, which has answered."""
+        """Let others use a channel, which has answered; it ends if all were closed meanwhile."""
+        if self._made_after[id(channel)] < self._closed:
+            self.drop(channel)
+            return
         with self._changed:
             self._ready.add(id(channel))
             self._idle.append(channel)
@@ -148,8 +154,9 @@ class Channels:
                     self.held[id(channel)].clear()
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers; those that are busy when they are no longer."""
         with self._changed:
+            self._closed += 1
             for channel in self._idle:
                 with suppress(Exception):
                     channel.close()
@@ -168,6 +175,7 @@ class RemoteWorkers(Workers):
     def __init__(self, channels: Channels, limits: Limits, share: Callable[[bytes], Any]) -> None:
         super().__init__(channels.number, limits)
         self.channels, self._share = channels, share
+        self.is_over = False
         self.helpers_failed = 0
         """How many orders were not filled, since a worker ended or the program did not run there."""
         self._names: dict[int, str] = {}
@@ -175,13 +183,14 @@ class RemoteWorkers(Workers):
         self._sharing = threading.Lock()
 
     def __exit__(self, *error: object) -> None:
+        self.is_over = True
         super().__exit__(*error)
         self.channels.forget(list(self._shared))
 
     @property
     def helpers(self) -> Crew:
         """Those who do a share of what this process does itself."""
-        return Crew(self)
+        return Crew(self, self.number - 1)
 
     def visit(self, visitor: Visitor, tasks: Sequence[Task]) -> list[Outcome | None]:
         return self.map(partial(self._elsewhere, visitor), tasks)
@@ -189,13 +198,13 @@ class RemoteWorkers(Workers):
     def _elsewhere(self, visitor: Visitor, task: Task) -> Outcome | None:
         program = self.name_of(task.target.path.program)
         message = message_of(task, program, self.name_of(visitor), self.limits)
-        answered = partial(Crew(self).answered, program)
-        reasons = []
+        crew, reasons = Crew(self, self.number), []
         for _ in range(_ATTEMPTS):
             channel = self.channels.take(f"{program} {task.number}")
             try:
                 self.provide(channel, message.program, message.visitor)
-                reply = channel.visit(message, self.limits, answered)
+                with crew:
+                    reply = channel.visit(message, self.limits, partial(crew.answered, program))
             except WorkerDied as error:
                 self.channels.drop(channel)
                 reasons.append(str(error))
