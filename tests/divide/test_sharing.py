@@ -91,7 +91,9 @@ def test_runs_of_the_interpreter_by_several():
     with helped(crew):
         assert same(path.evaluate(points), alone)
         again = path.prior(100, seed=3)
-    assert crew.orders == 4
+        back = path.points(path.values(points))
+    assert crew.orders == 6
+    assert back.tobytes() == path.points(path.values(points)).tobytes()
     assert again.points.tobytes() == drawn.points.tobytes()
     assert again.log_weights.tobytes() == drawn.log_weights.tobytes()
 

@@ -126,11 +126,27 @@ class Interpreted:
         return out
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        n = max((len(v) for v in values.values()), default=1)
+        n, choices = max((len(v) for v in values.values()), default=1), self.recording.choices
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        return np.concatenate(
+            shared(
+                self.program, n, BLOCK, self.program.pace.seconds_for(n),
+                here=lambda rows: self.points_here(_some(arrays, rows), rows.stop - rows.start),
+                order=lambda rows: InterpretedValues(choices, _some(arrays, rows), rows.stop - rows.start),
+            )
+        )  # fmt: skip
+
+    def points_here(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """The same for n points, all of it in this process."""
+        blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, max(n, 1), BLOCK)]
+        return np.concatenate([self._points_of_block(_some(values, rows), rows.stop - rows.start) for rows in blocks])
+
+    def _points_of_block(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """The coordinates of all runs of a block are computed together."""
         out, together = np.full((n, self.recording.dim), np.nan), Together()
         for i in range(n):
             checkpoint()
-            row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
+            row = {name: value[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
             for site in run.sites:
                 if site.name in self.columns:
@@ -224,8 +240,27 @@ class InterpretedPoints:
         return backend.evaluate_here(self.points)
 
 
+@dataclass(frozen=True)
+class InterpretedValues:
+    """The order to find the points of a path at which its sites have these values, each of n or of one for all."""
+
+    choices: Choices
+    values: dict[str, np.ndarray]
+    n: int
+
+    def done(self, held: Held) -> np.ndarray:
+        backend = held.path([self.choices])._backend
+        assert isinstance(backend, Interpreted)
+        return backend.points_here(self.values, self.n)
+
+
 class _LeftPath(BaseException):
     """The run met a site that the path does not have. Not an `Exception`: the program must not catch it."""
+
+
+def _some(values: Mapping[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    """The values in some rows; what has one row has it for all."""
+    return {name: value[rows] if len(value) > 1 else value for name, value in values.items()}
 
 
 def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tuple[float, float, float, bool]:
