@@ -73,16 +73,14 @@ class Path:
         leaves: Sequence[DecisionNode] = (),
         apart: bool = False,
     ) -> None:
-        self.program, self.apart = program, apart
+        self.program, self.apart, self._said_invalid = program, apart, False
         self._recordings, self._leaves = list(recordings), list(leaves)
         self._log_probability: float | None = None
         self.invalid = 0
         """Points of the path with a density of NaN or plus infinity; they count as outside the path."""
         self.evaluated = 0
         """Points at which the density was computed."""
-        self._said_invalid = False
-        self.padding: dict[int, int] = {}
-        """Numbers computed for padding, by the size of the block that would have needed less (`compiled`)."""
+        self.padding: dict[int, int] = {}  # numbers computed for it, by the block that would have needed less
         self.revision = 0
         """How many decision sequences were added since it was found: each changes its density."""
 
@@ -226,9 +224,8 @@ class Path:
 
         Points without a finite density are counted and reported; not with `count=False`, for points far from any draw.
         """
-        points = self._checked(points)
-        backend = self._backend
-        found = backend.evaluate(points) if compile else backend.evaluate_on_host(points)
+        evaluate = self._backend.evaluate if compile else self._backend.evaluate_on_host
+        found = evaluate(self._checked(points))
         return self.counted(found) if count else found
 
     def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
