@@ -76,7 +76,7 @@ def measured(program: Callable[..., Any], turns: int) -> list[float]:
     recording = timed(lambda: rerun(Program(program, (y,)), []))
     density = timed(lambda: recording.once(Density))
     code, _ = timed(lambda: density.code)
-    compiled, points = Compiled([recording]), 0.3 * np.random.default_rng(1).normal(size=(64, recording.dim))
+    compiled, points = Compiled([recording], {}), 0.3 * np.random.default_rng(1).normal(size=(64, recording.dim))
     timed(lambda: compiled.differentiate(points, 1.0))
     timed(lambda: [compiled.differentiate(points, 1.0) for _ in range(EVALUATIONS // 64)])
     operations = sum(len(step.turns[0]) if hasattr(step, "turns") else 1 for step in code.steps)

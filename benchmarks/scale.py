@@ -1,5 +1,9 @@
 """How time and memory grow: with workers, paths, sites and observations; and what a hundred machines would give.
 
+`known` has paths that executions were led to, `resume` the time of a call that finds its checkpoint complete, by paths,
+and `help` the seconds of a run with one path, and of an engine, in one process and by two workers, by the milliseconds
+for which each execution waits, as for a simulator that is another program.
+
     python benchmarks/scale.py                          everything, about half an hour on two idle cores
     python benchmarks/scale.py --only sites,observations --seconds 20
 
@@ -17,6 +21,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,12 +31,14 @@ import numpy as np
 import numpyro.distributions as dist
 
 import anabranch as ab
+from anabranch.divide import divide
 from anabranch.search.visit import Outcome, Task, Visitor
 from anabranch.search.visiting import Visiting
 from wide import selection
 
 SIZES: dict[str, list[int]] = {
     "workers": [1, 2], "processes": [1, 2], "paths": [10, 100, 1_000, 10_000, 100_000],
+    "known": [10, 100, 1_000, 10_000, 100_000], "resume": [16, 64, 256], "help": [1, 10, 100],
     "sites": [10, 50, 200, 500, 2_000], "observations": [100, 1_000, 10_000, 100_000, 1_000_000], "machines": [1],
 }  # fmt: skip
 
@@ -71,6 +78,14 @@ def line(x: np.ndarray, y: np.ndarray) -> None:
     ab.observe("y", dist.Normal(a + b * x, ab.sample("s", dist.HalfNormal(2.0))), y)
 
 
+def simulator(y: float, milliseconds: float) -> None:
+    """One path, run by the interpreter, which waits."""
+    x = float(ab.sample("x", dist.Normal(0.0, 1.0)))
+    s = float(ab.sample("s", dist.HalfNormal(1.0)))
+    time.sleep(milliseconds / 1000)
+    ab.observe("y", dist.Normal(round(x, 3), 0.5 + s), y)
+
+
 def _regression(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p))
@@ -86,8 +101,9 @@ def _clusters() -> np.ndarray:
 
 def measure(what: str, n: int, seconds: float) -> dict[str, Any]:
     """One run, in this process."""
-    if what == "machines":
-        return {"simulated": simulated()}
+    other = {"machines": lambda n: {"simulated": simulated()}, "known": known, "resume": resumed, "help": by_two}
+    if what in other:
+        return other[what](n)
     runs: dict[str, Callable[[], ab.Posterior]] = {
         "workers": lambda: ab.infer(mixture, _clusters(), budget=200_000, tolerance=None, workers=n),
         "processes": lambda: ab.infer(mixture, _clusters(), budget=200_000, tolerance=None, executor=ab.Processes(n)),
@@ -100,12 +116,53 @@ def measure(what: str, n: int, seconds: float) -> dict[str, Any]:
     return {
         "seconds": time.perf_counter() - began,
         "processor": time.process_time() - spent,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes": _peak(),
         "paths": len(posterior.paths),
         "visited": int((posterior.paths.evaluations > 0).sum()),
         "error": posterior.log_evidence_sd,
         "stopped": posterior.run.stopped,
     }
+
+
+def known(n: int) -> dict[str, Any]:
+    """Lead executions to n subsets of predictors, each a path."""
+    p, began = int(np.ceil(np.log2(n))), time.process_time()
+    division = divide(selection, _regression(50, p), {})
+    for start in range(0, n, 1_000):
+        subsets = np.arange(start, min(start + 1_000, n))[:, None] >> np.arange(p) & 1
+        division.route({f"z{j}": subsets[:, j] for j in range(p)})
+    return {"processor": time.process_time() - began, "megabytes": _peak(), "paths": len(division)}
+
+
+def resumed(n: int) -> dict[str, Any]:
+    """A run with a checkpoint, and the same call again."""
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            began = time.process_time()
+            ab.infer(selection, *_regression(50, int(np.log2(n))), checkpoint=folder)
+            times.append(time.process_time() - began)
+    return {"processor": times[0], "again": times[1]}
+
+
+def by_two(milliseconds: int) -> dict[str, Any]:
+    """Runs in one process, and by two workers that have started."""
+    out: dict[str, Any] = {}
+    with ab.Processes(2) as two:
+        ab.infer(simulator, 0.5, 0.0, executor=two, budget=100)
+        time.sleep(10.0)  # the second one starts when it could help
+        ab.infer(simulator, 0.5, 0.0, executor=two, budget=100)
+        for name, engine in [("DCC", ab.DCC(executions=50)), ("RandomWalkMH", ab.engines.RandomWalkMH())]:
+            settings: dict[str, Any] = {"engine": engine, "budget": 500, "tolerance": None}
+            for workers, executor in (("one", ab.Threads(1)), ("two", two)):
+                began = time.perf_counter()
+                posterior = ab.infer(simulator, 0.5, milliseconds, executor=executor, **settings)
+                out[f"{name}, {workers}"] = round(time.perf_counter() - began, 1), posterior.log_evidence
+    return out
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _line(n: int) -> tuple[np.ndarray, np.ndarray]:

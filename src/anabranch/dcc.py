@@ -21,7 +21,7 @@ from anabranch.checkpoint import Checkpoint
 from anabranch.combine import PosteriorWithEvidence
 from anabranch.conquer import Auto, Elimination, PerPath, Strategy
 from anabranch.conquer.per_path import Choice
-from anabranch.divide import Division
+from anabranch.divide import Division, helped
 from anabranch.execution import Executor, executor_of
 from anabranch.limits import Limits
 from anabranch.paper import PaperDCC
@@ -137,7 +137,7 @@ class DCC:
     def _searched(self, state: SearchState, executor: Executor, progress: Progress) -> PosteriorWithEvidence:
         """Search until a limit is reached; the posterior keeps the state, to go on from there."""
         saved = nullcontext() if state.checkpoint is None else state.checkpoint.opened()
-        with saved, executor.opened(state.limits) as workers:
+        with saved, executor.opened(state.limits) as workers, helped(workers.helpers):
             posterior = infer_paths(state, workers, progress)
 
         def resume(limits: Limits, workers: int | None, progress: Progress) -> PosteriorWithEvidence:

@@ -10,7 +10,7 @@ from anabranch import errors, settings
 from anabranch.combine import Posterior, PosteriorWithEvidence
 from anabranch.cores import available_cores, one_blas_thread
 from anabranch.dcc import DCC
-from anabranch.divide import Division, divide
+from anabranch.divide import Division, divide, helped
 from anabranch.execution import Executor, Threads
 from anabranch.limits import TOLERANCE, Limits, Tolerance, interruptible
 from anabranch.progress import Progress, make_progress
@@ -95,7 +95,8 @@ def infer(
             log every half a minute.
         workers: threads of `DCC`; by default as many as the process may use cores. Other engines have one, and so has
             BLAS meanwhile.
-        executor: where `DCC` makes its visits, instead: `ab.Threads(2)`, `ab.Processes(2)`, `ab.Ray(...)`.
+        executor: where `DCC` makes its visits, instead: `ab.Threads(2)`, `ab.Processes(2)`, `ab.Ray(...)`. The last two
+            also do a share of the executions of a program that the interpreter runs, for every engine.
         checkpoint: a folder to which `DCC` saves the run after its rounds. The same call again goes on to the same
             answer, also after a power cut; `seconds`, `workers` and `executor` may be others.
         split: discrete sites to fix in each path although no decision depends on them (see `find_paths`).
@@ -133,7 +134,8 @@ def infer(
         division = divide(program, args, kwargs, split, max_sites)
         if isinstance(engine, DCC):
             return engine.run(division, limits, seed, executor, display, checkpoint)
-        return engine.run(division, limits, seed, executor.workers, display)
+        with executor.opened(limits) as crew, helped(crew.helpers):
+            return engine.run(division, limits, seed, executor.workers, display)
 
 
 def _checked_executor(executor: Executor | None, workers: int) -> Executor:

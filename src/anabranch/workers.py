@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from anabranch.divide import is_compiling
+from anabranch.divide import Helpers, is_compiling
 from anabranch.limits import LimitReached, Limits, enforced
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ class Workers:
         with enforced(self.limits):
             while (job := self._jobs.get()) is not None:
                 job.run()
+
+    @property
+    def helpers(self) -> Helpers | None:
+        """Those who do a share of what the main thread does: none in a process whose threads share one interpreter."""
+        return None
 
     def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R | None]:
         """The outcome for each task; None where a limit or an interrupt came before.

@@ -19,8 +19,8 @@ from scipy import special
 import anabranch as ab
 from anabranch.divide import forms
 from anabranch.divide.distributions import unwrapped
+from anabranch.divide.execution_times import ExecutionTimes
 from anabranch.divide.interpret import interpret, replay
-from anabranch.divide.recording import ExecutionTimes
 from anabranch.divide.remedies import GENERAL, duration, hours_warning, remedy, remedy_of_branch
 from anabranch.divide.terms import Terms
 from anabranch.limits import LimitReached, Limits, enforced

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import anabranch as ab
-from anabranch.divide.executions import _STEPS, Scorer
+from anabranch.divide.scores import _STEPS, Scorer
 from exact import named
 
 NAMES = ["coin", "figure_two", "barrier", "survival", "hmm_variables", "change_point", "categories", "wide_regression"]
@@ -21,7 +21,7 @@ def test_compiled_and_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) ->
         host, values = executions.scores(), executions.values()
         scorer = executions.recording.once(Scorer)
         with monkeypatch.context() as context:
-            context.setattr("anabranch.divide.executions._STEPS", 0)
+            context.setattr("anabranch.divide.scores._STEPS", 0)
             log_probs, log_likelihood = scorer(values, len(executions.members))
         assert ("_compiled" in vars(scorer)) == bool(executions.recording.free)
         assert log_likelihood == pytest.approx(host.log_likelihood, rel=1e-10)

@@ -27,6 +27,7 @@ class TargetState:
         climbable: of the path's density, and of the sums.
         notes: of the same.
         points: of the path: those without a density, and all.
+        padding: of the path: numbers computed for padding, which decide the size of the blocks that are compiled.
         split: prior draws, where they take splitting.
         sums: which discrete variables are summed out, and over which values; None: none are.
     """
@@ -39,6 +40,7 @@ class TargetState:
     climbable: tuple[bool | None, ...]
     notes: tuple[tuple[str, ...], ...]
     points: tuple[int, int]
+    padding: tuple[tuple[int, int], ...] = ()
     split: PriorDraws | None = None
     sums: Sums | None = None
 
@@ -57,7 +59,8 @@ def state_of_target(target: Target) -> TargetState:
         evaluations=account.evaluations, seconds=account.seconds, best_likelihood=account.best_likelihood,
         has_gradient=whole.has_gradient, ways=tuple(each.ways.counts for each in own),
         climbable=tuple(each.climbable for each in own), notes=tuple(each.notes for each in own),
-        points=(path.invalid, path.evaluated), split=whole.split, sums=None if sums is None else sums.sums,
+        points=(path.invalid, path.evaluated), padding=tuple(path.padding.items()), split=whole.split,
+        sums=None if sums is None else sums.sums,
     )  # fmt: skip
 
 
@@ -73,6 +76,8 @@ def restored(target: Target, state: TargetState, elimination: Elimination | None
     account.evaluations, account.seconds = state.evaluations, state.seconds
     account.best_likelihood = state.best_likelihood
     path.invalid, path.evaluated = state.points
+    path.padding.clear()
+    path.padding.update(state.padding)
     whole.split, whole.has_gradient = state.split, state.has_gradient
     own: list[PathTarget | Eliminated] = [whole] if sums is None else [whole, sums]
     for each, counts, climbable, notes in zip(own, state.ways, state.climbable, state.notes, strict=True):

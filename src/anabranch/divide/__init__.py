@@ -52,6 +52,8 @@ Saving
     from its function in the form that it had; `source_of` is the text of a function.
     `function_fingerprint`, `program_fingerprint` and `data_fingerprint` tell whether two programs are the same, and
     `remade` makes a program from its function in the form that it had.
+Sharing
+    Within `helped`, `Helpers` do a share of large work: each fills an `Order`, with what it has `Held` of the program.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -66,7 +68,7 @@ from anabranch.divide.dispatch import Jitted, compiling, in_blocks, is_compiling
 from anabranch.divide.distributions import base_support, unwrapped
 from anabranch.divide.division import Division, Restarted, divide, find_paths
 from anabranch.divide.evaluation import Evaluation, NamedValues
-from anabranch.divide.executions import AT_ONCE, Executions
+from anabranch.divide.executions import Executions
 from anabranch.divide.factors import Factors
 from anabranch.divide.families import CONDITION, Asked, Leaf, leaf_of
 from anabranch.divide.fingerprint import data_fingerprint, function_fingerprint, program_fingerprint, remade, source_of
@@ -83,6 +85,8 @@ from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import hours_warning
 from anabranch.divide.returned import has_functions, returned
 from anabranch.divide.samplers import draw
+from anabranch.divide.scores import AT_ONCE
+from anabranch.divide.sharing import Held, Helpers, Order, helped
 from anabranch.divide.show import Line, lines_of
 from anabranch.divide.site_choices import number_of_choices, values_of_choice
 from anabranch.divide.solve import Solved, Solving
@@ -105,16 +109,15 @@ from anabranch.divide.tree import Tree
 
 __all__ = [
     "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division",
-    "Evaluation", "Evaluator", "Executions", "Factors", "Jitted", "Lanes", "Leaf", "Line", "NamedValues",
-    "Node", "Observation", "Path", "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording",
-    "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
-    "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of", "data_fingerprint",
-    "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables",
-    "function_fingerprint", "has_functions", "hours_warning", "in_blocks", "independent_sites", "inside",
-    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names",
-    "lead_to", "leaf_of", "lines_of", "log_density_function", "more_draws", "move_between_paths",
-    "move_to_any_path", "name_work", "neighbours", "number_of_choices", "paths_with", "prior_is_sampled",
-    "program_fingerprint", "propose",
+    "Evaluation", "Evaluator", "Executions", "Factors", "Held", "Helpers", "Jitted", "Lanes", "Leaf", "Line",
+    "NamedValues", "Node", "Observation", "Order", "Path", "PathMove", "PathTracer", "PriorDraws", "Program",
+    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms",
+    "Tree", "alias", "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of",
+    "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables",
+    "function_fingerprint", "has_functions", "helped", "hours_warning", "in_blocks", "independent_sites", "inside",
+    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "lead_to",
+    "leaf_of", "lines_of", "log_density_function", "more_draws", "move_between_paths", "move_to_any_path", "name_work",
+    "neighbours", "number_of_choices", "paths_with", "prior_is_sampled", "program_fingerprint", "propose",
     "quadratic_columns", "rebuild", "remade", "returned", "site_transforms", "sites_not_met", "source_of",
     "stable_hash", "supports_are_constant", "that_have", "unwrapped", "user_location", "values_of", "values_of_choice",
     "why_not_drawn", "with_batch_axis",

@@ -46,6 +46,14 @@ class Constraints:
     redraw_outside: bool = False
     proposals: Mapping[Any, SiteProposal] = field(default_factory=dict)
 
+    def take(self, members: np.ndarray) -> Constraints:
+        """The constraints on some of the executions, in the order in which they are given."""
+        values, present, steps = (
+            {key: np.asarray(column)[members] for key, column in columns.items()}
+            for columns in (self.values, self.present, self.steps)
+        )
+        return Constraints(values, present, steps, self.redraw_outside, self.proposals)
+
     def key(self, site: Site) -> ConstraintKey:
         """The key of the constraint on a site, if there is one."""
         key = site.name, site.shape

@@ -10,6 +10,7 @@ points should not pay for many.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
-from anabranch.divide.recording import Recording
+from anabranch.divide.recording import Choices, Recording
+from anabranch.divide.sharing import Held, Speed, shared
 from anabranch.divide.step_forms import of_form
 
 if TYPE_CHECKING:
@@ -34,11 +36,16 @@ __all__ = ["Compiled", "log_density_function"]
 MIN_BLOCK, MAX_BLOCK = 32, 512
 NUMBERS_PER_BLOCK = 2**24
 """Numbers that the steps of a density compute for one block; chosen on mixtures of 2 to 90 parts."""
+ACCELERATOR_BLOCK, NUMBERS_PER_ACCELERATOR_BLOCK = 2**14, 2**27
+"""The same two where jax computes on another device than the processor: it has thousands of lanes, and a gigabyte for
+the values between the steps. Not measured on one."""
 MANY_NUMBERS = 2**20
 """Numbers for one point from which on a block may be smaller than the least: of a million observations, the values
 between the steps of 32 points would take gigabytes."""
 SMALLER_BLOCKS, MAX_PADDING = (32, 128), 1_000_000_000
 """Smaller blocks for callers with few points, and the numbers computed for padding before one is compiled."""
+SECONDS_BEFORE_SHARING = 5.0
+"""Seconds that a compiled density has run before others are asked to do a share, each of whom must compile it."""
 GRADIENT_BLOCK = 64
 """Points per call of the function with the gradient, at most: searches for modes come in dozens."""
 
@@ -46,26 +53,52 @@ GRADIENT_BLOCK = 64
 class Compiled:
     """A path as the sum over its decision sequences, of which exactly one holds at any point of the path."""
 
-    def __init__(self, recordings: Sequence[Recording]) -> None:
+    def __init__(self, recordings: Sequence[Recording], padding: dict[int, int]) -> None:
         self.densities = [recording.once(Density) for recording in recordings]
-        self._padding = dict.fromkeys(SMALLER_BLOCKS, 0)
+        self._padding = padding
+        self._speed, self._speed_on_host = Speed(least=SECONDS_BEFORE_SHARING), Speed()
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        return Evaluation(*in_blocks(self._function, self._block_for(len(points)), points))
+        block = self._block_for(len(points))
+        return self._shared(points, block, self._speed, lambda some: self.evaluate_here(some, block))
+
+    def evaluate_here(self, points: np.ndarray, block: int) -> Evaluation:
+        """The compiled density, in blocks of this size, in this process."""
+        with self._speed.measured(len(points)):
+            return Evaluation(*in_blocks(self._function, block, points))
 
     def _block_for(self, n: int) -> int:
         """The block for n points: a smaller one once more was spent on padding than it takes to compile."""
         smaller = next((size for size in SMALLER_BLOCKS if n <= size < self.block), None)
         if smaller is None:
             return self.block
-        self._padding[smaller] += (self.block - smaller) * self._numbers
+        self._padding[smaller] = self._padding.get(smaller, 0) + (self.block - smaller) * self._numbers
         return smaller if self._padding[smaller] > MAX_PADDING else self.block
 
     def evaluate_on_host(self, points: np.ndarray) -> Evaluation:
-        size = max(NUMBERS_PER_BLOCK // max(self._numbers, 1), 1)
-        blocks = [points[start : start + size] for start in range(0, max(len(points), 1), size)]
-        found = [_chosen([density.at(block) for density in self.densities], np) for block in blocks]
+        block = max(NUMBERS_PER_BLOCK // max(self._numbers, 1), 1)
+        return self._shared(points, block, self._speed_on_host, lambda some: self.evaluate_on_host_here(some, block))
+
+    def evaluate_on_host_here(self, points: np.ndarray, block: int) -> Evaluation:
+        """The density by NumPy, in blocks of this size, in this process."""
+        blocks = [points[start : start + block] for start in range(0, max(len(points), 1), block)]
+        with self._speed_on_host.measured(len(points)):
+            found = [_chosen([density.at(block) for density in self.densities], np) for block in blocks]
         return Evaluation(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+    def _shared(
+        self, points: np.ndarray, block: int, speed: Speed, here: Callable[[np.ndarray], Evaluation]
+    ) -> Evaluation:
+        """An evaluation of which others may do a share, in whole blocks: another size would change the last bits."""
+        recordings, on_host = [density.recording for density in self.densities], speed is self._speed_on_host
+
+        def order(rows: slice) -> CompiledPoints:
+            return CompiledPoints([each.choices for each in recordings], points[rows], block, on_host)
+
+        n, program = len(points), recordings[0].program
+        return Evaluation.joined(
+            shared(program, n, block, speed.seconds(n), here=lambda rows: here(points[rows]), order=order)
+        )
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
         size = min(self.block, GRADIENT_BLOCK)
@@ -103,9 +136,12 @@ class Compiled:
     @cached_property
     def block(self) -> int:
         """Points per call of the compiled functions, a power of two; a smaller batch is padded to it."""
-        fitting = NUMBERS_PER_BLOCK // max(self._numbers, 1)
+        numbers, most = NUMBERS_PER_BLOCK, MAX_BLOCK
+        if platform() != "cpu":
+            numbers, most = NUMBERS_PER_ACCELERATOR_BLOCK, ACCELERATOR_BLOCK
+        fitting = numbers // max(self._numbers, 1)
         least = MIN_BLOCK if self._numbers <= MANY_NUMBERS else 1
-        return min(max(1 << fitting.bit_length() >> 1, least), MAX_BLOCK)
+        return min(max(1 << fitting.bit_length() >> 1, least), most)
 
     @cached_property
     def _function(self) -> Jitted:
@@ -144,6 +180,22 @@ class Compiled:
         return list(codes), tuple(code.key for code in codes), list(arguments)
 
 
+@dataclass(frozen=True)
+class CompiledPoints:
+    """The order to evaluate points of a path in blocks of one size, by compiled code or by NumPy."""
+
+    choices: Sequence[Choices]
+    points: np.ndarray
+    block: int
+    on_host: bool
+
+    def done(self, held: Held) -> Evaluation:
+        backend = held.path(self.choices)._backend
+        assert isinstance(backend, Compiled)
+        evaluate = backend.evaluate_on_host_here if self.on_host else backend.evaluate_here
+        return evaluate(self.points, self.block)
+
+
 def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
     """The values of the part whose guards hold; the last of each part says whether they do.
 
@@ -157,6 +209,12 @@ def _chosen(parts: list[tuple[Any, ...]], numpy: Any) -> tuple[Any, ...]:
         ]
         inside = inside | holds
     return (*values, inside)
+
+
+def platform() -> str:
+    """What jax computes on: "cpu", "gpu", "tpu"."""
+    device: Any = jax.config.values.get("jax_default_device")
+    return str(getattr(device, "platform", device) or jax.default_backend())
 
 
 def numbers_per_point(density: Density) -> int:

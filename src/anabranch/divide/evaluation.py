@@ -1,5 +1,8 @@
 """What a path says of a batch of points."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,12 +28,20 @@ class Evaluation:
     log_jacobian: np.ndarray
     guard: np.ndarray
 
+    @classmethod
+    def joined(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """That of the points of all parts, one after the other."""
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*map(cls._columns, parts), strict=True)))
+
     @cached_property
     def invalid(self) -> np.ndarray:
         """The points of the path whose density is NaN or infinite: a fault of the program, taken as no density."""
         with np.errstate(invalid="ignore"):
             total = self.log_prior + self.log_likelihood
         return self.guard & ~(total < np.inf)
+
+    def _columns(self) -> tuple[np.ndarray, ...]:
+        return self.log_prior, self.log_likelihood, self.log_jacobian, self.guard
 
     @cached_property
     def inside(self) -> np.ndarray:

@@ -11,6 +11,7 @@ are functions of the form of a distribution (`forms.py`), traced once and evalua
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,12 +24,15 @@ from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.forms import Form, Together
 from anabranch.divide.internals import PathTracer, as_input
 from anabranch.divide.recorder import Recorder, TooManySites
-from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.recording import Choices, Program, Recording, Site
+from anabranch.divide.sharing import Held, shared
 from anabranch.divide.terms import Terms
 from anabranch.limits import checkpoint
 
-__all__ = ["Interpreted", "interpret", "put_coordinates", "replay"]
+__all__ = ["BLOCK", "Interpreted", "interpret", "put_coordinates", "replay"]
 
+BLOCK = 32
+"""Runs whose densities are computed together, and between which work may be divided; more cost less by themselves."""
 Assign = Callable[[Site, list[np.ndarray]], np.ndarray]
 
 
@@ -79,7 +83,23 @@ class Interpreted:
         self.columns, self._fixed = recording.columns, recording.fixed
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
-        """The program runs once for each point; the log densities of all the runs are computed together."""
+        """The program runs once for each point."""
+        seconds, choices = self.program.pace.seconds_for(len(points)), self.recording.choices
+        return Evaluation.joined(
+            shared(
+                self.program, len(points), BLOCK, seconds,
+                here=lambda rows: self.evaluate_here(points[rows]),
+                order=lambda rows: InterpretedPoints(choices, points[rows]),
+            )
+        )  # fmt: skip
+
+    def evaluate_here(self, points: np.ndarray) -> Evaluation:
+        """The same, all of it in this process."""
+        starts = range(0, max(len(points), 1), BLOCK)
+        return Evaluation.joined([self._evaluate_block(points[start : start + BLOCK]) for start in starts])
+
+    def _evaluate_block(self, points: np.ndarray) -> Evaluation:
+        """The log densities of all runs of a block are computed together."""
         together, parts = Together(), []
         for jacobians, run in self._runs(points, together):
             parts.append(None if run is None else (jacobians, *run.once(Terms).densities(together)))
@@ -106,11 +126,27 @@ class Interpreted:
         return out
 
     def points(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        n = max((len(v) for v in values.values()), default=1)
+        n, choices = max((len(v) for v in values.values()), default=1), self.recording.choices
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        return np.concatenate(
+            shared(
+                self.program, n, BLOCK, self.program.pace.seconds_for(n),
+                here=lambda rows: self.points_here(_some(arrays, rows), rows.stop - rows.start),
+                order=lambda rows: InterpretedValues(choices, _some(arrays, rows), rows.stop - rows.start),
+            )
+        )  # fmt: skip
+
+    def points_here(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """The same for n points, all of it in this process."""
+        blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, max(n, 1), BLOCK)]
+        return np.concatenate([self._points_of_block(_some(values, rows), rows.stop - rows.start) for rows in blocks])
+
+    def _points_of_block(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """The coordinates of all runs of a block are computed together."""
         out, together = np.full((n, self.recording.dim), np.nan), Together()
         for i in range(n):
             checkpoint()
-            row = {name: np.asarray(value)[i if len(value) > 1 else 0] for name, value in values.items()}
+            row = {name: value[i if len(value) > 1 else 0] for name, value in values.items()}
             run = interpret(self.program, replay(row))
             for site in run.sites:
                 if site.name in self.columns:
@@ -191,8 +227,40 @@ class Interpreted:
         return value
 
 
+@dataclass(frozen=True)
+class InterpretedPoints:
+    """The order to evaluate points of a path that the interpreter runs."""
+
+    choices: Choices
+    points: np.ndarray
+
+    def done(self, held: Held) -> Evaluation:
+        backend = held.path([self.choices])._backend
+        assert isinstance(backend, Interpreted)
+        return backend.evaluate_here(self.points)
+
+
+@dataclass(frozen=True)
+class InterpretedValues:
+    """The order to find the points of a path at which its sites have these values, each of n or of one for all."""
+
+    choices: Choices
+    values: dict[str, np.ndarray]
+    n: int
+
+    def done(self, held: Held) -> np.ndarray:
+        backend = held.path([self.choices])._backend
+        assert isinstance(backend, Interpreted)
+        return backend.points_here(self.values, self.n)
+
+
 class _LeftPath(BaseException):
     """The run met a site that the path does not have. Not an `Exception`: the program must not catch it."""
+
+
+def _some(values: Mapping[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    """The values in some rows; what has one row has it for all."""
+    return {name: value[rows] if len(value) > 1 else value for name, value in values.items()}
 
 
 def _total(part: tuple[list[np.ndarray], np.ndarray, np.ndarray] | None) -> tuple[float, float, float, bool]:

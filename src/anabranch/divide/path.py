@@ -73,14 +73,14 @@ class Path:
         leaves: Sequence[DecisionNode] = (),
         apart: bool = False,
     ) -> None:
-        self.program, self.apart = program, apart
+        self.program, self.apart, self._said_invalid = program, apart, False
         self._recordings, self._leaves = list(recordings), list(leaves)
         self._log_probability: float | None = None
         self.invalid = 0
         """Points of the path with a density of NaN or plus infinity; they count as outside the path."""
         self.evaluated = 0
         """Points at which the density was computed."""
-        self._said_invalid = False
+        self.padding: dict[int, int] = {}  # numbers computed for it, by the block that would have needed less
         self.revision = 0
         """How many decision sequences were added since it was found: each changes its density."""
 
@@ -90,6 +90,7 @@ class Path:
         self._recordings.append(leaf.recording)
         self._leaves.append(leaf)
         self.revision += 1
+        self.padding = {}
         for name in ("_backend", "description"):
             self.__dict__.pop(name, None)
 
@@ -214,16 +215,17 @@ class Path:
         # A program that does not do the same again must not get a density.
         for recording in self.recordings if self.program.repetitions.is_due() else ():
             check_same(recording, rerun(self.program, recording.choices))
-        return Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings)
+        return (
+            Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings, self.padding)
+        )
 
     def evaluate(self, points: Any, *, compile: bool = True, count: bool = True) -> Evaluation:
         """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy.
 
         Points without a finite density are counted and reported; not with `count=False`, for points far from any draw.
         """
-        points = self._checked(points)
-        backend = self._backend
-        found = backend.evaluate(points) if compile else backend.evaluate_on_host(points)
+        evaluate = self._backend.evaluate if compile else self._backend.evaluate_on_host
+        found = evaluate(self._checked(points))
         return self.counted(found) if count else found
 
     def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:

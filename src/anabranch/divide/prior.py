@@ -18,9 +18,10 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.distributions import why_not_drawn
 from anabranch.divide.forms import Together
 from anabranch.divide.guarded_prior import whole_path
-from anabranch.divide.interpret import interpret, put_coordinates
+from anabranch.divide.interpret import BLOCK, interpret, put_coordinates
 from anabranch.divide.recorder import TooManySites
-from anabranch.divide.recording import Recording, Site
+from anabranch.divide.recording import Choices, Recording, Site
+from anabranch.divide.sharing import Held, shared
 from anabranch.divide.splitting import Splitting, pooled
 from anabranch.limits import checkpoint
 
@@ -197,6 +198,46 @@ def _attempt(
 
 def _interpreted(path: Path, recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """The log weight of each attempt, one run of the program, and the points of those inside the path."""
+
+    def order(rows: slice) -> InterpretedAttempts:
+        return InterpretedAttempts(path.choices, rows.stop - rows.start, seed, offset + rows.start)
+
+    parts = shared(
+        path.program, size, BLOCK, path.program.pace.seconds_for(size), order=order,
+        here=lambda rows: _attempted(path, recording, rows.stop - rows.start, seed, offset + rows.start),
+    )  # fmt: skip
+    log_weights, points = map(np.concatenate, zip(*parts, strict=True))
+    return log_weights, path.checked_inside(points)
+
+
+@dataclass(frozen=True)
+class InterpretedAttempts:
+    """The order to attempt prior draws within a path that the interpreter runs."""
+
+    choices: Sequence[Choices]
+    size: int
+    seed: int
+    offset: int
+
+    def done(self, held: Held) -> tuple[np.ndarray, np.ndarray]:
+        path = held.path(self.choices)
+        return _attempted(path, path.recording, self.size, self.seed, self.offset)
+
+
+def _attempted(path: Path, recording: Recording, size: int, seed: int, offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same in this process, in blocks."""
+    blocks = [
+        _attempted_block(path, recording, min(BLOCK, size - start), seed, offset + start)
+        for start in range(0, max(size, 1), BLOCK)
+    ]
+    log_weights, points = map(np.concatenate, zip(*blocks, strict=True))
+    return log_weights, points
+
+
+def _attempted_block(
+    path: Path, recording: Recording, size: int, seed: int, offset: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The log masses of all attempts of a block are computed together."""
     fixed = recording.fixed
     log_weights, together = np.full(size, -np.inf), Together()
     met: list[tuple[int, np.ndarray, np.ndarray]] = []
@@ -221,4 +262,4 @@ def _interpreted(path: Path, recording: Recording, size: int, seed: int, offset:
     for i, log_masses, _ in met:
         log_weights[i] = log_masses.sum()
     inside = [point for i, _, point in met if log_weights[i] > -np.inf]
-    return log_weights, path.checked_inside(np.array(inside, float).reshape(-1, path.dim))
+    return log_weights, np.array(inside, float).reshape(-1, path.dim)

@@ -17,6 +17,7 @@ from numpyro.distributions import biject_to
 
 from anabranch import errors
 from anabranch.divide import distributions
+from anabranch.divide.execution_times import ExecutionTimes
 from anabranch.divide.forms import Described, Together, described, structure
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
@@ -28,36 +29,6 @@ from anabranch.limits import holding
 from anabranch.numpyro_internals import ONE_AT_A_TIME, has_bijection
 
 __all__ = ["Choices", "Decision", "Program", "Recording", "Site", "copied", "mapped"]
-
-
-class ExecutionTimes:
-    """How long executions take, measured over those so far."""
-
-    def __init__(self) -> None:
-        self.runs, self._first, self._others = 0, 0.0, 0.0
-
-    def add(self, seconds: float) -> None:
-        """An execution took so long."""
-        if self.runs:
-            self._others += seconds
-        else:
-            self._first = seconds
-        self.runs += 1
-
-    def add_to_last(self, seconds: float) -> None:
-        """Something that executions made necessary took so long."""
-        if self.runs > 1:
-            self._others += seconds
-
-    @property
-    def seconds_per_run(self) -> float | None:
-        """The mean; without the first, in which much is done for all that follow. None if there was none."""
-        if not self.runs:
-            return None
-        return self._others / (self.runs - 1) if self.runs > 1 else self._first
-
-    def __reduce__(self) -> Any:
-        return ExecutionTimes, ()  # in another process it is measured anew
 
 
 @dataclass(frozen=True)
@@ -95,7 +66,12 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """An array, or what pandas makes of arrays, copied; anything else as it is."""
+    """An array, or what pandas makes of arrays, copied; anything else as it is.
+
+    So is a file mapped to memory for reading alone: it may be larger than the memory, and nobody writes to it here.
+    """
+    if isinstance(value, np.memmap) and not value.flags.writeable:
+        return value
     is_array = isinstance(value, np.ndarray) or (hasattr(value, "to_numpy") and hasattr(value, "copy"))
     return value.copy() if is_array else value
 

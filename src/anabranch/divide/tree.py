@@ -5,8 +5,10 @@ a batch is split by evaluating the slice of the graph that the question needs, w
 comes to an unexplored node, the program is run once: the largest part of the batch goes along, and the others follow.
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -16,12 +18,13 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode, Question
 from anabranch.divide.executions import Executions
 from anabranch.divide.graph import Node, evaluate
-from anabranch.divide.interpret import interpret
+from anabranch.divide.interpreted_run import InterpretedRun, RunOrder, RunRecord, executed
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
 from anabranch.divide.recording import Program, Recording, Site
 from anabranch.divide.remedies import Departure, interpreter_message
 from anabranch.divide.replay import ReplayingOracle, not_a_function
-from anabranch.limits import LimitReached, checkpoint
+from anabranch.divide.sharing import is_helped, shared
+from anabranch.limits import LimitReached, checkpoint, time_limit
 
 __all__ = ["Tree"]
 
@@ -31,6 +34,8 @@ _RUNS_TO_MEASURE, _SLOW = 5, 0.5
 """Executions, or seconds of one, after which it is said how long the interpreter takes."""
 _RUNS_OF_WIDE, _MAX_OF_WIDE = 300, 315
 """Runs of the Python after which executions from the prior are ended, if they were fewer than this."""
+_SHARED_SECONDS, _SHARED_SECONDS_TIMED = 10.0, 0.5
+"""Seconds of executions by the interpreter that are shared with others at once, and the same if the time is limited."""
 _IN_VAIN = 200_000
 """Sites of runs that all had too many, after which no more are tried: half a minute in the interpreter."""
 
@@ -160,39 +165,77 @@ class Tree:
             _add_shares(node, site, batch, count)
 
     def _interpret(self, node: DecisionNode, batch: Batch, count: bool) -> Iterator[Executions]:
-        known = _drawn_so_far(node, batch)
-        for row in range(len(batch)):
+        known, row = _drawn_so_far(node, batch), 0
+        while row < len(batch):
             self._say_how_slow(at_last=False)
-            # Each execution is drawn by itself here, so each needs a stream of its own.
-            member = batch.take(np.array([row]), stable_hash(node.key, int(batch.members[row])))
-            given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
+            rows = slice(row, min(row + self._rows_at_once(batch), len(batch)))
             try:
-                yield self._interpreted(node, member, given, count)
+                for run in self._executed(node, batch, known, rows):
+                    # Each execution is drawn by itself here, so each needs a stream of its own.
+                    member = batch.take(np.array([row]), stable_hash(node.key, int(batch.members[row])))
+                    yield self._interpreted(node, member, run, count)
+                    row += 1
             except LimitReached:
                 node.undone += len(batch) - row if count else 0
                 raise
         self._say_how_slow(at_last=True)
 
-    def _interpreted(self, node: DecisionNode, member: Batch, given: dict[str, np.ndarray], count: bool) -> Executions:
-        """One execution by the interpreter, from a node on."""
+    def _rows_at_once(self, batch: Batch) -> int:
+        """Executions between two looks at the limits: more than one where others do a share of them."""
+        each = self.program.pace.seconds_for(1)
+        if not is_helped() or batch.constraints.proposals or not each:  # functions of an engine do not travel
+            return 1
+        return max(int((_SHARED_SECONDS_TIMED if time_limit() else _SHARED_SECONDS) / each), 1)
+
+    def _executed(
+        self, node: DecisionNode, batch: Batch, known: dict[str, np.ndarray], rows: slice
+    ) -> list[InterpretedRun | TooManySites]:
+        """Some executions by the interpreter, from a node on; or how each came beyond the bound on sites."""
+
+        def here(some: slice) -> list[Any]:
+            return [self._executed_here(node, batch, known, rows.start + k) for k in range(some.start, some.stop)]
+
+        def order(some: slice) -> RunOrder:
+            return RunOrder.of(node.key, batch, known, slice(rows.start + some.start, rows.start + some.stop))
+
+        n = rows.stop - rows.start
+        parts = shared(self.program, n, 1, self.program.pace.seconds_for(n) if n > 1 else 0.0, here, order)
+        found = enumerate(itertools.chain.from_iterable(parts), rows.start)
+        return [
+            InterpretedRun(self.program, run)
+            if isinstance(run, RunRecord)
+            else run or self._executed_here(node, batch, known, row)
+            for row, run in found
+        ]
+
+    def _executed_here(
+        self, node: DecisionNode, batch: Batch, known: dict[str, np.ndarray], row: int
+    ) -> InterpretedRun | TooManySites:
         checkpoint()
-        self.runs += 1
+        member = batch.take(np.array([row]), stable_hash(node.key, int(batch.members[row])))
+        given = {name: value[row if len(value) > 1 else 0] for name, value in known.items()}
         try:
-            run = interpret(
-                self.program,
-                lambda site, parameters: given[site.name] if site.name in given else member.draw(site, parameters)[0],
-            )
+            return InterpretedRun(self.program, executed(self.program, member, given))
         except TooManySites as beyond:
-            run = None
-            self._overran(*beyond.args)
-        if run is not None and run.invalid is not None and not self._said_invalid:
+            return beyond
+
+    def _interpreted(
+        self, node: DecisionNode, member: Batch, run: InterpretedRun | TooManySites, count: bool
+    ) -> Executions:
+        """An execution by the interpreter, at the end to which it came."""
+        self.runs += 1
+        if isinstance(run, TooManySites):
+            self._overran(*run.args)
+            child = node.child("truncated", None)
+            child.truncated = True
+            child.visits += 1 if count else 0
+            return Executions(child, member)
+        if run.invalid and not self._said_invalid:
             self._said_invalid = True
             logger.warning("%s Such executions count as impossible.", run.invalid)
-        child = node.child(run.signature if run else "truncated", None)
-        if run is None:
-            child.truncated = True
-        elif child.recording is None:
-            self._ended(child, run)
+        child = node.child(run.signature, None)
+        if child.recording is None:
+            self._ended(child, run.recording)
         child.visits += 1 if count else 0
         return Executions(child, member, run)
 

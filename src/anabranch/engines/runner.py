@@ -55,7 +55,7 @@ class Runner:
         for group in executions:
             if group.path is not None:
                 scores = group.scores()
-                for site in group.recording.sites:
+                for site in group.sites:
                     self.register(site)
                 out.fill(group.members, self.number(group.path), scores.log_likelihood, scores.sites)
                 if group.run is not None:
@@ -91,7 +91,9 @@ class Runner:
 def _point(arrival: Executions) -> np.ndarray:
     """An execution of the interpreter as a point of its path."""
     parts, values = [np.zeros(0)], arrival.values()
-    for site in arrival.recording.free:
+    for site in arrival.sites:
+        if site.fixed is not None:
+            continue
         value = values[site.name]
         if not site.discrete and site.distribution.support is not constraints.real:
             value = site_transforms.coordinates_of(*arrival.parameters(site.name), value)

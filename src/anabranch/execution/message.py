@@ -19,11 +19,12 @@ import numpy as np
 from anabranch.conquer import Estimate
 from anabranch.conquer.target import PathTarget
 from anabranch.conquer.target_state import TargetState, restored, state_of_target
-from anabranch.divide import Path, Program, rebuild
+from anabranch.divide import Order, Path, Program, helped, rebuild
+from anabranch.execution.crew import Ask, Asking
 from anabranch.limits import LimitReached, Limits, enforced
 from anabranch.search.visit import Outcome, Task, Visitor
 
-__all__ = ["Message", "Reply", "Worker", "message_of", "outcome_of"]
+__all__ = ["Message", "Reply", "Worker", "message_of", "outcome_of", "seconds_left"]
 
 logger = logging.getLogger("anabranch")
 
@@ -69,10 +70,14 @@ def message_of(task: Task, program: str, visitor: str, limits: Limits) -> Messag
     """The message for a task."""
     path, target = task.target.path, task.target
     whole = getattr(target, "target", target)
-    left = None if limits.seconds is None else max(limits.left, 1e-3)
     recipe = path.choices, path.log_prior_probability, path.apart
     without: Any = replace(task, target=None)  # type: ignore[arg-type]
-    return Message(program, visitor, *recipe, whole.known, without, state_of_target(target), left)
+    return Message(program, visitor, *recipe, whole.known, without, state_of_target(target), seconds_left(limits))
+
+
+def seconds_left(limits: Limits) -> float | None:
+    """The seconds that are left of a run; None if its time is not limited."""
+    return None if limits.seconds is None else max(limits.left, 1e-3)
 
 
 def outcome_of(reply: Reply, task: Task, visitor: Visitor) -> Outcome:
@@ -100,16 +105,28 @@ class Worker:
             self._held.pop(name, None)
         self._paths.clear()
 
-    def visit(self, message: Message, limits: Limits) -> Reply | None:
-        """Make a visit; None if the run was over before it began."""
+    def visit(self, message: Message, limits: Limits, ask: Ask) -> Reply | None:
+        """Make a visit, for which it may ask for help; None if the run was over before it began."""
         visitor: Visitor = self._held[message.visitor]
-        with _logged() as logged, enforced(limits):
+        with _logged() as logged, enforced(limits), helped(Asking(ask)):
             try:
                 outcome = self._visited(message, visitor)
             except LimitReached:
                 return None
         state = state_of_target(outcome.target)
         return Reply(state, *outcome[1:], logged=tuple(logged))
+
+    def help(self, program: str, pickled: bytes | None, limits: Limits) -> bytes | None:
+        """Fill an order, if there is one; None if the run was over before that was done."""
+        if pickled is None:
+            return None
+        order: Order[Any] = cloudpickle.loads(pickled)
+        with _logged(), enforced(limits), np.errstate(all="ignore"):
+            try:
+                result: bytes = cloudpickle.dumps(order.done(_HeldPaths(self, program)))
+            except LimitReached:
+                return None
+        return result
 
     def _visited(self, message: Message, visitor: Visitor) -> Outcome:
         target = PathTarget(self._path(message))
@@ -119,14 +136,36 @@ class Worker:
 
     def _path(self, message: Message) -> Path:
         """The path with these decisions, made once."""
-        key = pickle.dumps((message.program, message.choices, message.apart))
-        if key not in self._paths:
-            program: Program = self._held[message.program]
-            self._paths[key] = rebuild(program, message.choices)
-        path = self._paths[key]
+        path = self.path(message.program, message.choices, message.apart)
         path.apart = message.apart
         path.met_by_solving(message.log_prior_probability)
         return path
+
+    def path(self, name: str, choices: Sequence[Any], kind: object) -> Path:
+        """The path of a program with these decisions, made once for each kind of use."""
+        key = pickle.dumps((name, choices, kind))
+        if key not in self._paths:
+            self._paths[key] = rebuild(self.program(name), choices)
+        return self._paths[key]
+
+    def program(self, name: str) -> Program:
+        """The program that is held under this name."""
+        found: Program = self._held[name]
+        return found
+
+
+class _HeldPaths:
+    """What a worker holds for orders of one program."""
+
+    def __init__(self, worker: Worker, name: str) -> None:
+        self._worker, self._name = worker, name
+
+    @property
+    def program(self) -> Program:
+        return self._worker.program(self._name)
+
+    def path(self, choices: Sequence[Any]) -> Path:
+        return self._worker.path(self._name, choices, "helping")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a process of `Processes` does: it holds programs, makes visits, and ends when nobody is left to ask for them."""
+"""What a process of `Processes` does: it makes visits and helps, and ends when nobody is left to ask for them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import queue
 import signal
 import sys
 import threading
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
 
 from anabranch.cores import one_blas_thread
+from anabranch.execution.crew import Requests
 from anabranch.execution.message import Worker
 from anabranch.limits import Limits
 
@@ -25,49 +27,59 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the process of the run to say that it is over
     pipe = Connection(int(sys.argv[-1]))
     set_up_jax(pipe.recv())
-    tasks: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-    under_way = _UnderWay()
-    threading.Thread(target=_receive, args=(pipe, tasks, under_way), daemon=True).start()
-    worker = Worker()
     with one_blas_thread():
+        _Server(pipe).serve()
+
+
+class _Server:
+    """Does one thing after the other; a thread receives what comes meanwhile."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._worker = pipe, Worker()
+        self._tasks: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._requests = Requests(partial(self._send, "ask"))
+        self._limits = Limits()  # of what is under way, which a message may end
+
+    def serve(self) -> None:
+        threading.Thread(target=self._receive, daemon=True).start()
         while True:
-            kind, *rest = tasks.get()
-            if kind == "visit":
-                pipe.send_bytes(cloudpickle.dumps(_answer(worker, under_way, *rest)))
-            elif kind == "hold":
-                worker.hold(*rest)
+            kind, *rest = self._tasks.get()
+            if kind == "hold":
+                self._worker.hold(*rest)
+            elif kind == "forget":
+                self._worker.forget(*rest)
             else:
-                worker.forget(*rest)
+                self._send("answer", None, self._answer(kind, *rest))
 
-
-class _UnderWay:
-    """The limits of the visit under way, which a message may end."""
-
-    def __init__(self) -> None:
-        self.limits = Limits()
-
-
-def _receive(pipe: Connection, tasks: queue.SimpleQueue[tuple[Any, ...]], under_way: _UnderWay) -> None:
-    """Queue what comes; an end of the visit at once, also while it goes on."""
-    while True:
+    def _answer(self, kind: str, *rest: Any) -> Any:
         try:
-            message = pipe.recv()
-        except (EOFError, OSError):
-            os._exit(0)
-        if message[0] == "cancel":
-            under_way.limits.cancelled.set()
-            continue
-        if message[0] == "visit":
-            under_way.limits = Limits(seconds=message[2])
-            message = (*message[:2], under_way.limits)
-        tasks.put(message)
+            if kind == "help":
+                return self._worker.help(*rest)
+            pickled, limits = rest
+            return self._worker.visit(cloudpickle.loads(pickled), limits, self._requests.ask)
+        except Exception as error:
+            return error
 
+    def _receive(self) -> None:
+        """Queue what comes; an end of what is under way at once."""
+        while True:
+            try:
+                kind, *rest = self._pipe.recv()
+            except (EOFError, OSError):
+                os._exit(0)
+            if kind == "cancel":
+                self._limits.cancelled.set()
+            elif kind == "reply":
+                self._requests.reply(*rest)
+            elif kind in ("visit", "help"):
+                *rest, seconds = rest
+                self._limits = Limits(seconds=seconds)
+                self._tasks.put((kind, *rest, self._limits))
+            else:
+                self._tasks.put((kind, *rest))
 
-def _answer(worker: Worker, under_way: _UnderWay, pickled: bytes, limits: Limits) -> Any:
-    try:
-        return worker.visit(cloudpickle.loads(pickled), limits)
-    except Exception as error:
-        return error
+    def _send(self, *parts: Any) -> None:
+        self._pipe.send_bytes(cloudpickle.dumps(parts))
 
 
 def set_up_jax(settings: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ from typing import Any, Self
 import cloudpickle
 
 from anabranch.cores import available_cores
-from anabranch.execution.message import Message, Reply
-from anabranch.execution.remote import Channels, RemoteWorkers, WorkerDied
+from anabranch.execution.message import Message, Reply, seconds_left
+from anabranch.execution.remote import Answered, Channels, RemoteWorkers, WorkerDied
 from anabranch.limits import LimitReached, Limits
 from anabranch.settings import whole
 from anabranch.workers import Workers
@@ -91,20 +91,34 @@ class _Process:
     def forget(self, names: Sequence[str]) -> None:
         self._send("forget", list(names))
 
-    def visit(self, message: Message, limits: Limits) -> Reply | None:
+    def visit(self, message: Message, limits: Limits, answered: Answered) -> Reply | None:
         self._send("visit", cloudpickle.dumps(message), message.seconds)
+        found: Reply | None = self._answer(limits, answered)
+        return found
+
+    def help(self, program: str, order: bytes | None, limits: Limits) -> bytes | None:
+        self._send("help", program, order, seconds_left(limits))
+        found: bytes | None = self._answer(limits)
+        return found
+
+    def _answer(self, limits: Limits, answered: Answered | None = None) -> Any:
+        """What the process answers in the end; its requests before that are answered."""
         cancelled_at = None
-        while not self._has_answered():
-            if cancelled_at is None and limits.is_over:
-                self._send("cancel")
-                cancelled_at = time.monotonic()
-            if cancelled_at is not None and time.monotonic() - cancelled_at > _GRACE:
-                raise LimitReached
-        try:
-            pickled = self._pipe.recv_bytes()
-        except (EOFError, OSError):
-            raise WorkerDied(self._death()) from None
-        found: Reply | BaseException | None = cloudpickle.loads(pickled)
+        while True:
+            while not self._has_answered():
+                if cancelled_at is None and limits.is_over:
+                    self._send("cancel")
+                    cancelled_at = time.monotonic()
+                if cancelled_at is not None and time.monotonic() - cancelled_at > _GRACE:
+                    raise LimitReached
+            try:
+                kind, number, found = cloudpickle.loads(self._pipe.recv_bytes())
+            except (EOFError, OSError):
+                raise WorkerDied(self._death()) from None
+            if kind == "answer":
+                break
+            assert answered is not None
+            self._send("reply", number, answered(*found))
         if isinstance(found, BaseException):
             raise found
         return found

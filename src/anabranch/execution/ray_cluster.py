@@ -5,6 +5,7 @@ Ray's object store has the program, its data and the settings once on each machi
 
 from __future__ import annotations
 
+import queue
 import sys
 import warnings
 import weakref
@@ -16,8 +17,9 @@ import cloudpickle
 
 from anabranch import errors
 from anabranch.cores import one_blas_thread
-from anabranch.execution.message import Message, Reply, Worker
-from anabranch.execution.remote import Channels, RemoteWorkers, WorkerDied
+from anabranch.execution.crew import Requests
+from anabranch.execution.message import Message, Reply, Worker, seconds_left
+from anabranch.execution.remote import Answered, Channels, RemoteWorkers, WorkerDied
 from anabranch.limits import LimitReached, Limits
 from anabranch.settings import whole
 from anabranch.workers import Workers
@@ -93,7 +95,7 @@ def _imported() -> Any:
 
 
 class _Visits:
-    """The actor: a `Worker`, and a way to end the visit under way, for which another thread of the actor is free."""
+    """The actor: a `Worker`, in one thread; others take its requests out, and what ends the visit under way in."""
 
     def __init__(self, jax_settings: dict[str, Any], import_path: Sequence[str]) -> None:
         from anabranch.execution.process import set_up_jax
@@ -101,6 +103,8 @@ class _Visits:
         sys.path += [folder for folder in import_path if folder not in sys.path]
         set_up_jax(jax_settings)
         self._worker, self._limits = Worker(), Limits()
+        self._asked: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+        self._requests = Requests(lambda number, request: self._asked.put((number, request)))
         self._blas = one_blas_thread()
         self._blas.__enter__()
 
@@ -113,8 +117,22 @@ class _Visits:
     def visit(self, pickled: bytes) -> bytes:
         message: Message = cloudpickle.loads(pickled)
         self._limits = Limits(seconds=message.seconds)
-        reply: bytes = cloudpickle.dumps(self._worker.visit(message, self._limits))
+        try:
+            reply: bytes = cloudpickle.dumps(self._worker.visit(message, self._limits, self._requests.ask))
+        finally:
+            self._asked.put(None)
         return reply
+
+    def help(self, program: str, order: bytes | None, seconds: float | None) -> bytes | None:
+        self._limits = Limits(seconds=seconds)
+        return self._worker.help(program, order, self._limits)
+
+    def asked(self) -> tuple[int, Any] | None:
+        """The next request of the visit under way; None once it is over."""
+        return self._asked.get()
+
+    def reply(self, number: int, value: Any) -> None:
+        self._requests.reply(number, value)
 
     def cancel(self) -> None:
         self._limits.cancelled.set()
@@ -132,7 +150,7 @@ class _Actor:
         from anabranch.execution.processes import jax_settings
 
         self._ray = ray
-        actor = ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0)(_Visits)
+        actor = ray.remote(num_cpus=1, max_concurrency=4, max_restarts=0)(_Visits)
         # With the caller's import path, an actor finds the module of the program where the folders are the same.
         self._actor = actor.remote(jax_settings(), sys.path)
 
@@ -142,9 +160,17 @@ class _Actor:
     def forget(self, names: Sequence[str]) -> None:
         self._actor.forget.remote(list(names))
 
-    def visit(self, message: Message, limits: Limits) -> Reply | None:
-        pickled = self._wait(self._actor.visit.remote(cloudpickle.dumps(message)), limits)
-        found: Reply | None = cloudpickle.loads(pickled)
+    def visit(self, message: Message, limits: Limits, answered: Answered) -> Reply | None:
+        visit, asked = self._actor.visit.remote(cloudpickle.dumps(message)), self._actor.asked.remote()
+        while (request := self._wait(asked, limits)) is not None:
+            number, parts = request
+            self._actor.reply.remote(number, answered(*parts))
+            asked = self._actor.asked.remote()
+        found: Reply | None = cloudpickle.loads(self._wait(visit, limits))
+        return found
+
+    def help(self, program: str, order: bytes | None, limits: Limits) -> bytes | None:
+        found: bytes | None = self._wait(self._actor.help.remote(program, order, seconds_left(limits)), limits)
         return found
 
     def _wait(self, reference: Any, limits: Limits) -> Any:
