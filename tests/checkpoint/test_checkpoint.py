@@ -16,6 +16,7 @@ import anabranch as ab
 from anabranch import errors
 from anabranch.checkpoint import checkpoint as checkpoints
 from anabranch.checkpoint import folder as folders
+from anabranch.checkpoint.journal import Journal
 from anabranch.conquer.elimination import Eliminated
 from anabranch.search.visit import Visitor
 from bits import bits
@@ -101,7 +102,7 @@ def test_an_interrupted_run_has_a_posterior_and_goes_on_to_the_same_answer(whole
 
 def test_an_interrupt_before_the_run_is_where_it_was_gives_what_was_saved(tmp_path, monkeypatch):
     saved = infer(tmp_path / "run")
-    calls, recall = [], checkpoints.Journal.recall
+    calls, recall = [], Journal.recall
 
     def interrupted(self, task, is_timed):
         calls.append(task)
@@ -109,7 +110,7 @@ def test_an_interrupt_before_the_run_is_where_it_was_gives_what_was_saved(tmp_pa
             raise KeyboardInterrupt
         return recall(self, task, is_timed)
 
-    monkeypatch.setattr(checkpoints.Journal, "recall", interrupted)
+    monkeypatch.setattr(Journal, "recall", interrupted)
     part = infer(tmp_path / "run")
     assert "interrupted" in part.run.stopped
     assert abs(part.log_evidence - saved.log_evidence) < 4 * part.log_evidence_sd < 2

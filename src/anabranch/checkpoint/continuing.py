@@ -7,6 +7,7 @@ bit, unless a time limit or an interrupt ended one of its visits, which is then 
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from anabranch.checkpoint.folder import packed, unpacked
 from anabranch.checkpoint.journal import Parts
 from anabranch.checkpoint.plain import NotPlain, from_plain, to_plain
 from anabranch.checkpoint.recording import Recording
-from anabranch.combine.continuation import Refusal
+from anabranch.combine.continuation import GONE_ON, Refusal
 from anabranch.divide import divide
 from anabranch.execution import Executor, executor_of
 from anabranch.limits import Limits
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Continuing", "SavedRun"]
 
-_GONE_ON = Refusal("it has gone on already", "Call more on the posterior that more returned, or save that")
 _OWN_CODE = Refusal(
     "its settings or its tolerance have functions or classes of your own, which a folder does not keep",
     "Call more in the process of the run; or give infer checkpoint=..., and call it again with the same arguments",
@@ -51,7 +51,7 @@ class Continuing:
 
     def __call__(self, limits: Limits, workers: int | None, progress: Progress) -> PosteriorWithEvidence:
         if self._is_spent:
-            _GONE_ON(limits, workers, progress)
+            GONE_ON(limits, workers, progress)
         self.state.go_on(limits)
         executor = self.executor if workers is None else executor_of(workers)
         return self.state.settings.searched(self.state, executor, progress)
@@ -63,7 +63,7 @@ class Continuing:
     def saved(self) -> bytes | Refusal:
         """The journal of the run with its settings and limits, as JSON and arrays."""
         if self._is_spent:
-            return _GONE_ON
+            return GONE_ON
         state, recording = self.state, self.state.recording
         arrays: list[np.ndarray] = []
         try:
@@ -114,7 +114,10 @@ class SavedRun:
     seconds: float
 
     def __call__(self, limits: Limits, workers: int | None, progress: Progress) -> PosteriorWithEvidence:
-        tree, arrays = unpacked(self.content)
+        try:
+            tree, arrays = unpacked(self.content)
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise _other(f"the file of its visits is damaged ({error})") from error
         state = self._begun(tree, arrays)
         executor = executor_of(workers or 0)
         for k, (budget, seconds, tolerance) in enumerate(tree["limits"]):

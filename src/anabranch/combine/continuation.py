@@ -12,7 +12,7 @@ from anabranch.progress import Progress
 if TYPE_CHECKING:
     from anabranch.combine.posterior import Posterior
 
-__all__ = ["COPIED", "NOT_SAVED", "OTHER_ENGINE", "Continuation", "Refusal", "without_program"]
+__all__ = ["COPIED", "GONE_ON", "NOT_SAVED", "OTHER_ENGINE", "Continuation", "Refusal", "without_program"]
 
 
 class Continuation(Protocol):
@@ -45,6 +45,7 @@ class Refusal:
         return self if self.content is None else self.content
 
 
+GONE_ON = Refusal("it has gone on already", "Call more on the posterior that more returned, or save that")
 OTHER_ENGINE = Refusal(
     "its engine does not keep what it would go on from",
     "Run infer again with a larger budget, or with DCC, the default engine, whose runs go on",
