@@ -103,7 +103,6 @@ def _use_one_blas_thread() -> None:
 
 def _collect_garbage_seldom() -> None:
     """A full collection goes through all that jax has traced: one for every few tests takes a twentieth of the time."""
-    gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 

@@ -76,10 +76,10 @@ def test_the_error_of_a_weight_is_an_expectation():
     def bent(draw):
         return draw["bent"] == 1
 
-    posterior = ab.infer(two, Y, budget=400_000, tolerance=ab.Tolerance(0.02, of=bent))
+    posterior = ab.infer(two, Y, budget=400_000, tolerance=ab.Tolerance(0.01, of=bent))
     mean, sd = posterior.expectation(bent, max_draws=1_000_000)
     evidences = [evidence(stats.norm(), np.tanh), evidence(stats.t(3), lambda a: np.sin(2 * a))]
-    assert abs(mean - evidences[0] / sum(evidences)) < 4 * sd < 0.08
+    assert abs(mean - evidences[0] / sum(evidences)) < 4 * sd < 0.04
 
 
 def test_what_has_no_more_draws_says_so():

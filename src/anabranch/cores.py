@@ -5,12 +5,13 @@ factorisation of a 130 by 130 matrix was seen to take a thousand times as long a
 """
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["available_cores", "one_blas_thread"]
 
@@ -25,6 +26,15 @@ def available_cores() -> int:
 _blas_lock = threading.Lock()
 _blas_users = 0
 _blas_limits: Any = None
+_libraries: tuple[int, ThreadpoolController] | None = None
+
+
+def _controller() -> ThreadpoolController:
+    """The libraries that are loaded; the search takes milliseconds, and is made again after an import."""
+    global _libraries
+    if _libraries is None or _libraries[0] != len(sys.modules):
+        _libraries = len(sys.modules), ThreadpoolController()
+    return _libraries[1]
 
 
 @contextmanager
@@ -33,7 +43,7 @@ def one_blas_thread() -> Iterator[None]:
     global _blas_users, _blas_limits
     with _blas_lock:
         if _blas_users == 0:
-            _blas_limits = threadpool_limits(limits=1, user_api="blas")
+            _blas_limits = _controller().limit(limits=1, user_api="blas")
         _blas_users += 1
     try:
         yield

@@ -104,7 +104,7 @@ def two_modes():
     return (lambda: Density(log_density, lambda n, rng: 3 * rng.standard_normal((n, 1)), [False])), np.log(3)
 
 
-@pytest.mark.parametrize("seeds", [3, pytest.param(70, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [8, pytest.param(70, marks=pytest.mark.slow)])
 def test_the_errors_are_calibrated(seeds):
     scores = {}
     for k, ((make_target, exact), evaluations, largest_error) in enumerate([

@@ -129,7 +129,7 @@ def calibration_runs() -> dict[str, Runs]:
     }
 
 
-@pytest.mark.parametrize(("one_in", "min_scores"), [(10, 30), pytest.param(1, 400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("one_in", "min_scores"), [(7, 50), pytest.param(1, 400, marks=pytest.mark.slow)])
 def test_the_errors_are_calibrated(one_in, min_scores):
     scores = {}
     for k, (name, each) in enumerate(calibration_runs().items()):
