@@ -469,9 +469,12 @@ def main() -> None:
     for name in settings.only:
         stopwatch = Stopwatch(settings.budget)
         for i, (what, estimate, error, truth) in enumerate(list(JOBS[name].run(stopwatch))):
-            z = (estimate - truth) / np.hypot(error, GRID_ERROR)
+            z = round((estimate - truth) / np.hypot(error, GRID_ERROR), 1) + 0.0  # and no minus before zero
             lead = f"{JOBS[name].title} | {stopwatch.seconds:.0f}" if i == 0 else " | "
-            print(f"| {lead} | {what} | {estimate:.4f} ± {error:.1g} | {truth:.4f} | {z + 0.0:.1f} |", flush=True)
+            print(
+                f"| {lead} | {what} | {estimate:.4f} ± {error:.1g} | {truth:.4f} | {z:.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

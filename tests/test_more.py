@@ -45,6 +45,14 @@ def test_a_run_goes_on_to_smaller_errors_and_runs_no_python_again():
     assert third.log_evidence_sd < 0.005
 
 
+def test_a_little_more_is_not_nothing():
+    """The part of a budget that is not worth a round is a part of what was given last, not of the whole."""
+    first = ab.infer(solved.choice, solved.Y, budget=60_000, tolerance=None)
+    second = first.more(budget=300, tolerance=None)
+    assert first.run.evaluations < second.run.evaluations <= first.run.evaluations + 400
+    assert len(second.history) > len(first.history)
+
+
 class _Interrupts(Progress):
     """Interrupts the run after some rounds."""
 

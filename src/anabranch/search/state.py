@@ -40,7 +40,7 @@ class SearchState(AllocationState):
         walk: the walk over paths, if there is one.
         climb: the climb before it, if there was one.
         is_explored: True once the prior was explored, and the rounds have begun.
-        seconds: how long the run took before it went on.
+        seconds, begun_at: how long the run took before it went on, and its evaluations then.
         recording: what the visits found out, by which the run goes on in another process.
         ended: the limits of the parts of the run before this one, each of which went on from the one before (`more`).
         started_from: the root of the tree of decisions from which the paths to begin with were looked for.
@@ -62,6 +62,7 @@ class SearchState(AllocationState):
     climb: Climb | None = None
     is_explored: bool = False
     seconds: float = 0.0
+    begun_at: int = 0
     started_from: object = None
     start_notes: list[str] = field(default_factory=list)
     expectations: ExpectationErrors | None = None
@@ -69,6 +70,7 @@ class SearchState(AllocationState):
     def go_on(self, limits: Limits) -> None:
         """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
         self.seconds += self.limits.elapsed
+        self.begun_at = self.table.evaluations
         self.ended.append(self.limits)
         self.is_explored = self.is_explored and not self.is_exploration_cut
         self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
