@@ -113,9 +113,25 @@ def test_paths_proposed_from_the_mass_come_before_the_others():
 
 def test_a_round_of_first_visits_is_half_a_round_of_the_most_promising():
     records = [record(number, prior=-float(number)) for number in range(20)]
-    visits = RULE.visits(state(*records, settings=ab.DCC(allocations=8)))
+    visits = RULE.visits(state(*records, settings=ab.DCC(allocations=8, strategy=SMC())))
     assert [visit.record.number for visit in visits] == [0, 1, 2, 3]
     assert all(visit.is_first and visit.evaluations <= visit.max_evaluations for visit in visits)
+
+
+class SolvedBy(SMC):
+    """A strategy that needs so many evaluations for each coordinate, and is exact then."""
+
+    def exact_visit(self, path):
+        return 500 * path.dim
+
+
+def test_a_visit_that_makes_a_path_exact_is_as_long_as_that_takes():
+    records = [record(number, prior=-float(number), dim=number) for number in range(1, 201)]
+    visits = RULE.visits(state(*records, settings=ab.DCC(allocations=8, strategy=SolvedBy()), budget=50_000))
+    assert [visit.evaluations for visit in visits] == [500, 1_000, 1_500, 2_000]
+    assert all(visit.evaluations <= visit.max_evaluations for visit in visits)
+    visits = RULE.visits(state(*records, settings=ab.DCC(allocations=8, strategy=SolvedBy()), budget=6_000))
+    assert [visit.evaluations for visit in visits] == [500, 1_000, 1_500, 300], "if the budget allows it"
 
 
 def test_first_visits_without_a_gain_end_those_that_are_not_easy():

@@ -14,7 +14,7 @@ import numpy as np
 
 from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
-from anabranch.conquer.strategy import cheapest_visit
+from anabranch.conquer.strategy import cheapest_visit, exact_visit
 from anabranch.settings import check, finite, share, whole
 
 __all__ = ["FirstVisits", "by_promise", "that_may_matter"]
@@ -68,8 +68,15 @@ class FirstVisits:
         settings, left = state.settings, state.evaluations_left
         evaluations = settings.evaluations_per_first_visit or self.evaluations(state)
         overrun = int(settings.thresholds.overrun * evaluations)
-        most = min(max(most, overrun), max(left // len(chosen), 1))
-        return [Visit(record, self.affordable(record, min(evaluations, most), state), most, True) for record in chosen]
+        share = max(left // len(chosen), 1)
+        most = min(max(most, overrun), share)
+        visits = []
+        for record in chosen:
+            each = self.affordable(record, min(evaluations, most), state)
+            exact = exact_visit(settings.local_strategy, record.path)
+            each = exact if each < exact <= share else each
+            visits.append(Visit(record, each, max(most, each), True))
+        return visits
 
     def waiting(self, state: AllocationState) -> list[PathRecord]:
         """The paths to visit: those that the user has named, and active ones; after them, if negligible ones are

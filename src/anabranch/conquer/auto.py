@@ -10,9 +10,8 @@
 | real coordinates, no gradient | a mixture fitted to a tempered population | the same |
 | discrete coordinates among them | `SMC` | more sweeps |
 
-Importance weights and tempering fail in different ways (`second_opinion`). Before the population has answered, the
-error of an estimate is at least `unconfirmed_sd`. Where it objects, the evidence is that of a bridge or of tempering
-(from the prior, or from a mixture fitted to the population: `warm_tempering`).
+Importance weights and tempering fail in different ways (`second_opinion`). Where the population objects, the evidence
+is that of a bridge or of tempering (from the prior, or from a mixture fitted to the population: `warm_tempering`).
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ from anabranch.conquer.second_opinion import (
     reconciled,
     scouted,
     unconfirmed,
-)
+)  # fmt: skip
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.conquer.warm_tempering import WarmPopulation
-from anabranch.divide import is_prior_alone
+from anabranch.divide import Path, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
 
@@ -124,6 +123,9 @@ class Auto:
     def cheapest_visit(self, dim: int) -> int:
         """Evaluations below which a first visit to a path with so many dimensions is a Laplace estimate; else 0."""
         return self.laplace.below if dim <= self.laplace.max_dim else 0
+
+    def exact_visit(self, path: Path) -> int:
+        return Gaussian().exact_visit(path)
 
     def start(self, target: Target, rng: Generator) -> AutoState:
         if target.discrete.all():

@@ -19,15 +19,16 @@ from anabranch import errors
 from anabranch.conquer.differences import difference_steps, quadratics
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
-from anabranch.divide import is_quadratic
+from anabranch.divide import Path, is_quadratic
 from anabranch.settings import check, whole
 
 __all__ = ["Gaussian", "GaussianState"]
 
 _EPSILON, _MIN_ERROR = 4 * float(np.finfo(float).eps), 1e-8
 """The relative error of a computed log density; and the least error that is claimed, beyond what rounding does."""
-_ROUNDS, _CLOSE = 6, 1e-5
-"""Times that the mean and the scale are determined, and how far from the identity the last precision may be."""
+_FEW_ROUNDS, _MAX_ROUNDS, _CLOSE = 2, 6, 1e-5
+"""Times that the mean and the scale are determined, nearly always and at most, and how far from the identity the last
+precision may be."""
 _NEGLIGIBLE = 1e-9
 """Error of the log evidence by rounding below which the values are not taken again."""
 
@@ -61,9 +62,13 @@ class Gaussian:
 
     def fits(self, target: Target, evaluations: float = np.inf) -> bool:
         """Whether the path is Gaussian, and so many evaluations suffice."""
-        if target.is_marginal or not 0 < target.dim <= self.max_dim or _ROUNDS * _values(target.dim) > evaluations:
+        if target.is_marginal or not 0 < target.dim <= self.max_dim:
             return False
-        return is_quadratic(target.path)
+        return _cost(target.dim) <= evaluations and is_quadratic(target.path)
+
+    def exact_visit(self, path: Path) -> int:
+        """The evaluations of a visit that solves a path; 0 if it is none for this strategy."""
+        return _cost(path.dim) if path.dim <= self.max_dim and is_quadratic(path) else 0
 
     def start(self, target: Target, rng: Generator) -> GaussianState:
         if not self.fits(target):
@@ -111,11 +116,16 @@ def _values(dim: int) -> int:
     return 1 + 2 * dim + dim * (dim - 1) // 2
 
 
+def _cost(dim: int) -> int:
+    """The evaluations that nearly always suffice; where they do not, the next visit goes on."""
+    return _FEW_ROUNDS * (_values(dim) + 1)
+
+
 def _solved(target: Target) -> GaussianState:
     """The Gaussian; without a scale where the precision is not positive definite, or rounding hides it."""
     failed = GaussianState(np.zeros((0, target.dim)))
     mean, scale, steps = np.zeros(target.dim), np.eye(target.dim), difference_steps(target.dim)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         values = target.evaluate(mean + steps @ scale.T).log_density
         top, gradient, precision = (each[0] for each in quadratics(values[None], target.dim))
         if not np.isfinite(top) or not np.isfinite(precision).all():

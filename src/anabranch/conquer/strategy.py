@@ -7,14 +7,16 @@ from numpy.random import Generator, default_rng
 from anabranch import errors
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
+from anabranch.divide import Path
 
-__all__ = ["Strategy", "cheapest_visit", "check_gradient", "solve"]
+__all__ = ["Strategy", "cheapest_visit", "check_gradient", "exact_visit", "solve"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` returns a new one. A strategy may also have a method `cheapest_visit`: see there.
+    A state pickles, and `advance` returns a new one. A strategy may also have methods `cheapest_visit` and
+    `exact_visit`: see there.
     """
 
     def start(self, target: Target, rng: Generator) -> Any:
@@ -38,6 +40,12 @@ def cheapest_visit(strategy: Strategy, dim: int) -> int:
     nothing; 0 where a strategy has no such visit, and no method of this name."""
     method = getattr(strategy, "cheapest_visit", None)
     return 0 if method is None else int(method(dim))
+
+
+def exact_visit(strategy: Strategy, path: Path) -> int:
+    """Evaluations with which a visit solves a path exactly; 0 where none do, or it has no method of this name."""
+    method = getattr(strategy, "exact_visit", None)
+    return 0 if method is None else int(method(path))
 
 
 def check_gradient(target: Target, name: str) -> None:

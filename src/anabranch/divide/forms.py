@@ -245,6 +245,11 @@ def _fields(cls: Any) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     return cls.gather_pytree_data_fields(), cls.gather_pytree_aux_fields()
 
 
+@lru_cache(maxsize=1024)
+def _has_parts(cls: type) -> bool:
+    return issubclass(cls, (dist.Distribution, constraints.Constraint, Transform))
+
+
 def _key(value: Any, leaves: list[Any]) -> Any:
     """All that two values of one form have in common, as something to compare; adds the parameters to the leaves."""
     if value is None:
@@ -252,7 +257,7 @@ def _key(value: Any, leaves: list[Any]) -> Any:
     cls: Any = type(value)
     if cls is list or cls is tuple:
         return cls, *[_key(part, leaves) for part in value]
-    if not isinstance(value, dist.Distribution | constraints.Constraint | Transform):
+    if not _has_parts(cls):
         leaves.append(value)
         return "parameter"
     fields = _fields(cls)
@@ -278,7 +283,7 @@ def _key(value: Any, leaves: list[Any]) -> Any:
 def _frozen(value: Any) -> Any:
     """What is not a parameter, as something to compare."""
     kind = type(value)
-    if kind is tuple and all(type(part) is int for part in value):
+    if kind is tuple and (not value or all(type(part) is int for part in value)):
         return value
     if value is None or kind in (bool, int, float, str, type):
         return kind, value

@@ -77,7 +77,11 @@ def can_walk(path: Path) -> bool:
     """Whether a path is determined by the values of its fixed sites, and has any: no guard, and no interpreter."""
     if path.interpreted or len(path.recordings) > 1:
         return False
-    return bool(path.recording.fixed) and all(decision.node is None for decision in path.recording.decisions)
+    return path.recording.once(_is_determined)
+
+
+def _is_determined(recording: Recording) -> bool:
+    return bool(recording.fixed) and all(decision.node is None for decision in recording.decisions)
 
 
 def label_names(paths: Iterable[Path]) -> frozenset[str]:
