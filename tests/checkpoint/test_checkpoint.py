@@ -67,6 +67,14 @@ def test_a_run_is_the_same_with_and_without_and_is_not_made_twice(whole, tmp_pat
     assert not made
 
 
+def test_a_run_that_stops_at_the_error_of_an_expectation_is_the_same(tmp_path):
+    """Its decisions depend on the draws of every visit, and not only on the numbers of its estimate."""
+    settings = {"tolerance": ab.Tolerance(0.002, of=lambda draw: draw["biased"])}
+    whole = bits(infer(**settings))
+    assert bits(infer(tmp_path / "run", **settings)) == whole
+    assert bits(infer(tmp_path / "run", **settings)) == whole
+
+
 @pytest.mark.parametrize("visits", [3, 6])
 def test_a_run_that_was_ended_goes_on_to_the_same_answer(whole, tmp_path, monkeypatch, visits):
     with monkeypatch.context() as patch:

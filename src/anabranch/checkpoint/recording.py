@@ -55,7 +55,7 @@ class Recording:
         for i, task, outcome in zip(missing, made, workers.visit(visitor, made), strict=True):
             outcomes[i] = outcome
             if outcome is not None:
-                journal.note(task, outcome, is_timed)
+                journal.note(task, outcome, is_timed, has_draws=limits.target is not None)
         return outcomes
 
     def complete(self, table: PathTable) -> None:
