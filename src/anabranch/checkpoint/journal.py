@@ -5,10 +5,9 @@ that goes on begins again from the start, with the same decisions, and takes the
 all else is computed again: executions from the prior, proposals, the rules that choose the visits. So it comes to where
 it was, and from there to the answer of a run that never stopped, bit for bit.
 
-Of all visits the journal has the numbers of their estimates, and the draws where decisions of the run depend on them, as
-with the error of an expectation. Else draws, and the states of strategies, it has of the last
-visit to each path alone, and of the last ones when a run ended: they may be large. Draws of earlier visits from which
-proposals were made are in it, too.
+Of all visits the journal has the numbers of their estimates, and their draws where the run decides by them, as with the
+error of an expectation. Else it has draws, and the states of strategies, of the last visit to each path alone, and of
+the last ones when a run ended: they may be large. Draws of earlier visits from which proposals were made are in it.
 """
 
 from __future__ import annotations
