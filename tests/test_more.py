@@ -12,6 +12,7 @@ from anabranch import errors
 from anabranch.divide import divide
 from anabranch.limits import Limits
 from anabranch.progress import Progress
+from bits import bits
 
 
 def checked(posterior):
@@ -42,6 +43,14 @@ def test_a_run_goes_on_to_smaller_errors_and_runs_no_python_again():
     third = second.more(budget=10_000)
     assert "below 0.005" in third.run.stopped
     assert third.log_evidence_sd < 0.005
+
+
+def test_a_little_more_is_not_nothing():
+    """The part of a budget that is not worth a round is a part of what was given last, not of the whole."""
+    first = ab.infer(solved.choice, solved.Y, budget=60_000, tolerance=None)
+    second = first.more(budget=300, tolerance=None)
+    assert first.run.evaluations < second.run.evaluations <= first.run.evaluations + 400
+    assert len(second.history) > len(first.history)
 
 
 class _Interrupts(Progress):
@@ -89,15 +98,37 @@ def test_a_run_whose_time_was_over_goes_on():
     checked(second)
 
 
+def test_the_algorithm_of_the_paper_goes_on_as_one_longer_run(tmp_path):
+    def run(budget):
+        return ab.infer(solved.choice, solved.Y, engine=ab.DCC.paper(), budget=budget, tolerance=None, seed=2)
+
+    whole, first = run(30_000), run(9_000)
+    text = repr(first)
+    second = first.more(budget=30_000 - first.run.evaluations, tolerance=None)
+    assert bits(second) == bits(whole)
+    assert repr(first) == text
+    checked(second)
+    with pytest.raises(errors.CannotContinue, match="gone on already"):
+        first.more()
+    second.save(tmp_path / "run")
+    with pytest.raises(errors.CannotContinue, match=r"in its process alone. Run infer again"):
+        ab.load(tmp_path / "run", solved.choice, solved.Y).more()
+
+
 def test_what_cannot_go_on_says_so(tmp_path):
     posterior = ab.infer(solved.choice, solved.Y, budget=8_000)
     posterior.save(tmp_path / "run")
-    copies = [ab.load(tmp_path / "run"), pickle.loads(cloudpickle.dumps(posterior))]
+    loaded, copy = ab.load(tmp_path / "run"), pickle.loads(cloudpickle.dumps(posterior))
     posterior.more(budget=1_000)
-    engines = (ab.engines.SMC(), ab.DCC.paper())
-    others = [ab.infer(solved.choice, solved.Y, engine=engine, budget=2_000) for engine in engines]
-    for each in (posterior, *others, *copies):
-        with pytest.raises(errors.CannotContinue, match="run infer again with a larger budget"):
+    other = ab.infer(solved.choice, solved.Y, engine=ab.engines.SMC(), budget=2_000)
+    remedies = {
+        posterior: "gone on already. Call more on the posterior that more returned",
+        other: "Run infer again with a larger budget, or with DCC",
+        loaded: r"without its program. Load it with .* ab.load\(.*, choice, \*data\).more",
+        copy: "Call more on the original",
+    }
+    for each, remedy in remedies.items():
+        with pytest.raises(errors.CannotContinue, match=remedy):
             each.more()
     with pytest.raises(errors.BadSetting, match="budget must be a whole number"):
         posterior.more(budget=0)

@@ -50,7 +50,7 @@ def main(file="epidemic.png", *, budget=10_000, tolerance=0.02, **limits):
     latent = posterior.probability("latent")
     low, high, *_ = posterior.interval("R0", 0.9)
     print(
-        f"\nA latent stage has probability {latent[1]:.2f} ± {latent.errors[1]:.2f}. A boy infected between {low:.1f} "
+        f"\nA latent stage has probability {latent[1]:.3f} ± {latent.errors[1]:.3f}. A boy infected between {low:.1f} "
         f"and {high:.1f} others at first (90 %)."
     )
     picture(posterior).savefig(file, dpi=80)

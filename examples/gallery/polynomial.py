@@ -33,7 +33,7 @@ def main(file="polynomial.png", *, tolerance=0.02, **limits):
 
     degrees = posterior.probability("degree")
     best = max(degrees, key=degrees.get)
-    print(f"\nThe degree is {best} with probability {degrees[best]:.2f} ± {degrees.errors[best]:.2f}.")
+    print(f"\nThe degree is {best} with probability {degrees[best]:.4f} ± {degrees.errors[best]:.4f}.")
     picture(posterior).savefig(file, dpi=80)
     return posterior
 

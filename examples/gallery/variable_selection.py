@@ -35,7 +35,7 @@ def main(file="variable_selection.png", *, tolerance=0.02, **limits):
     print(posterior)
 
     found = {column: posterior.probability(column) for column in X.columns}
-    words = [f"{column} {each.get(1, 0.0):.2f} ± {each.errors.get(1, 0.0):.2f}" for column, each in found.items()]
+    words = [f"{column} {each.get(1, 0.0):.4f} ± {each.errors.get(1, 0.0):.4f}" for column, each in found.items()]
     print(f"\nThe probability that a compound is in the regression: {', '.join(words)}.")
     picture(posterior).savefig(file, dpi=80)
     return posterior

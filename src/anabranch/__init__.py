@@ -5,7 +5,7 @@ import anabranch.versions  # noqa: F401 - refuses a version of jax or NumPyro be
 # isort: split
 from anabranch import engines
 from anabranch.checkpoint import RunProgress, read_progress
-from anabranch.combine import Comparison, Draw, Draws, Odds, Posterior, PosteriorWithEvidence, compare, load, prior
+from anabranch.combine import Comparison, Draw, Draws, Odds, Posterior, PosteriorWithEvidence, compare, prior
 from anabranch.conquer import describe
 from anabranch.dcc import DCC
 from anabranch.divide import Division, Evaluation, Executions, NamedValues, Path, PriorDraws, SiteInfo, find_paths
@@ -13,6 +13,7 @@ from anabranch.execution import Processes, Ray, Threads
 from anabranch.inference import infer
 from anabranch.language import deterministic, factor, observe, sample
 from anabranch.limits import Tolerance
+from anabranch.loading import load
 
 __version__ = "0.1.0"
 

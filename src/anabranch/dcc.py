@@ -12,12 +12,11 @@ The loop itself is `search.loop`. The paper's own algorithm, `DCC.paper()`, is i
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from anabranch.allocate import SCHEDULE, UCB, ActiveSet, Allocator, ScheduleRule, Thresholds
-from anabranch.checkpoint import Checkpoint
+from anabranch.checkpoint import Checkpoint, Continuing, VisitLog
 from anabranch.combine import PosteriorWithEvidence
 from anabranch.conquer import Auto, Elimination, PerPath, Strategy
 from anabranch.conquer.per_path import Choice
@@ -129,22 +128,18 @@ class DCC:
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> PosteriorWithEvidence:
         """Find paths, solve them, and combine the answers, until a limit is reached."""
-        state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division)
+        visit_log = VisitLog(self, division.program)
         if checkpoint is not None:
-            state.checkpoint = Checkpoint(checkpoint, self, division, limits, seed)
-        return self._searched(state, executor_of(workers), progress)
+            visit_log = Checkpoint(checkpoint, self, division, limits, seed)
+        state = SearchState(settings=self, limits=limits, seed=seed, active=self.active, division=division,
+                            visit_log=visit_log)  # fmt: skip
+        return self.searched(state, executor_of(workers), progress)
 
-    def _searched(self, state: SearchState, executor: Executor, progress: Progress) -> PosteriorWithEvidence:
+    def searched(self, state: SearchState, executor: Executor, progress: Progress) -> PosteriorWithEvidence:
         """Search until a limit is reached; the posterior keeps the state, to go on from there."""
-        saved = nullcontext() if state.checkpoint is None else state.checkpoint.opened()
-        with saved, executor.opened(state.limits) as workers, helped(workers.helpers):
+        with state.visit_log.opened(), executor.opened(state.limits) as workers, helped(workers.helpers):
             posterior = infer_paths(state, workers, progress)
-
-        def resume(limits: Limits, workers: int | None, progress: Progress) -> PosteriorWithEvidence:
-            state.go_on(limits)
-            return self._searched(state, executor if workers is None else executor_of(workers), progress)
-
-        posterior.resume = resume
+        posterior.resume = Continuing(state, executor)
         return posterior
 
     def __repr__(self) -> str:

@@ -183,5 +183,5 @@ class WorkerEnded(AnabranchError):
 
 
 class CannotContinue(AnabranchError):
-    """Raised by `Posterior.more` when the run cannot go on: it has gone on before, was loaded, or its engine cannot; go
-    on from the posterior that `more` returned, or run `infer` again."""
+    """Raised by `Posterior.more` when the run cannot go on: it has gone on before, was loaded without its program, or
+    its engine cannot; the message says what to do instead."""

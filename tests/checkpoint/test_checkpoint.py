@@ -16,6 +16,7 @@ import anabranch as ab
 from anabranch import errors
 from anabranch.checkpoint import checkpoint as checkpoints
 from anabranch.checkpoint import folder as folders
+from anabranch.checkpoint.journal import Journal
 from anabranch.conquer.elimination import Eliminated
 from anabranch.search.visit import Visitor
 from bits import bits
@@ -66,6 +67,14 @@ def test_a_run_is_the_same_with_and_without_and_is_not_made_twice(whole, tmp_pat
     assert not made
 
 
+def test_a_run_that_stops_at_the_error_of_an_expectation_is_the_same(tmp_path):
+    """Its decisions depend on the draws of every visit, and not only on the numbers of its estimate."""
+    settings = {"tolerance": ab.Tolerance(0.002, of=lambda draw: draw["biased"])}
+    whole = bits(infer(**settings))
+    assert bits(infer(tmp_path / "run", **settings)) == whole
+    assert bits(infer(tmp_path / "run", **settings)) == whole
+
+
 @pytest.mark.parametrize("visits", [3, 6])
 def test_a_run_that_was_ended_goes_on_to_the_same_answer(whole, tmp_path, monkeypatch, visits):
     with monkeypatch.context() as patch:
@@ -101,7 +110,7 @@ def test_an_interrupted_run_has_a_posterior_and_goes_on_to_the_same_answer(whole
 
 def test_an_interrupt_before_the_run_is_where_it_was_gives_what_was_saved(tmp_path, monkeypatch):
     saved = infer(tmp_path / "run")
-    calls, recall = [], checkpoints.Journal.recall
+    calls, recall = [], Journal.recall
 
     def interrupted(self, task, is_timed):
         calls.append(task)
@@ -109,7 +118,7 @@ def test_an_interrupt_before_the_run_is_where_it_was_gives_what_was_saved(tmp_pa
             raise KeyboardInterrupt
         return recall(self, task, is_timed)
 
-    monkeypatch.setattr(checkpoints.Journal, "recall", interrupted)
+    monkeypatch.setattr(Journal, "recall", interrupted)
     part = infer(tmp_path / "run")
     assert "interrupted" in part.run.stopped
     assert abs(part.log_evidence - saved.log_evidence) < 4 * part.log_evidence_sd < 2

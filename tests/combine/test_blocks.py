@@ -11,7 +11,7 @@ from scipy.stats import norm
 import anabranch as ab
 import solved
 from anabranch import errors
-from anabranch.combine import Posterior, Solution, load
+from anabranch.combine import Posterior, Solution
 from anabranch.combine.evidence import Evidence
 from anabranch.conquer.estimate import Estimate
 from anabranch.engines import ImportanceSampling
@@ -299,7 +299,7 @@ def test_large_errors_of_weights_are_a_warning_without_evidence(division):
 def test_blocks_and_given_evidence_come_back_from_a_folder(division, evidence, tmp_path):
     posterior = joined(division, by_prior(division, np.random.default_rng(10), 400), *evidence)
     posterior.save(tmp_path / "run")
-    again = load(tmp_path / "run")
+    again = ab.load(tmp_path / "run")
     assert again.log_evidence == posterior.log_evidence
     assert again.log_evidence_sd == posterior.log_evidence_sd
     np.testing.assert_array_equal(again.evidence.weights, posterior.evidence.weights)

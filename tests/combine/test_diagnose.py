@@ -47,6 +47,20 @@ def test_the_path_that_nobody_has_checked_is_named(division):
     assert description(posterior, 2) not in warning
 
 
+def test_where_the_time_was_over_more_seconds_are_asked_for(division):
+    posterior = with_unconfirmed(division, 2, ess=3.0, log_evidence_sd=0.9)
+    ended = Posterior(division.program, posterior.solutions, replace(posterior.run, stopped="The 60 seconds are over."))
+    for text, limit in (
+        ("has an error of", "budget"),
+        ("effective sample size", "budget"),
+        ("second method", "budget did"),
+    ):
+        [before] = [each for each in posterior.warnings if text in each]
+        [after] = [each for each in ended.warnings if text in each]
+        assert limit in before
+        assert after == before.replace("The budget", "The time").replace("more budget", "more seconds")
+
+
 def test_of_several_the_heaviest_is_named(division):
     posterior = with_unconfirmed(division, 1, 2)
     (warning,) = unchecked(posterior)

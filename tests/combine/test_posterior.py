@@ -279,7 +279,7 @@ def test_expectation_says_what_no_draw_has_and_passes_other_errors_on(posterior)
         posterior.expectation(lambda draw: draw["mean"] + posterior.probability("nope")[0])
     with pytest.raises(KeyError, match="mine"):
         posterior.expectation(lambda draw: {}["mine"])
-    with pytest.raises(ValueError, match="one shape for all draws"):
+    with pytest.raises(ValueError, match=r"one shape at all draws; it has .* Ask for one number"):
         posterior.expectation(lambda draw: np.zeros(len(draw)))
     with pytest.raises(ValueError, match="max_draws"):
         posterior.expectation(len, max_draws=0)
@@ -311,6 +311,19 @@ def test_draws_take_paths_by_weight_and_points_by_theirs(posterior):
     half = draws[:2000]
     assert len(set(half.paths)) == 3
     assert abs(np.mean(half["mean"]) - exact) < 4 * 0.5 / np.sqrt(1000)
+
+
+def test_draws_are_read_as_a_dictionary_of_samples(posterior):
+    draws = posterior.draws(50)
+    samples = dict(draws)
+    assert list(samples) == draws.keys() == draws.names
+    assert "mu" in draws
+    assert "nope" not in draws
+    assert draws[3] in draws
+    assert posterior.draws(50)[3] not in draws
+    for name, values in draws.items():
+        np.testing.assert_array_equal(samples[name], values)
+    assert samples["mu"].mask.any()
 
 
 def test_a_draw_is_a_mapping_with_path_and_result(posterior):

@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 import solved
 from anabranch import errors, programs
-from anabranch.combine import Posterior, Solution, load
+from anabranch.combine import Posterior, Solution
 from anabranch.combine.saving import FORMAT, NUMBERS
 from anabranch.conquer.estimate import Estimate
 from anabranch.divide import data_fingerprint
@@ -38,7 +38,7 @@ def draws_file(folder):
 
 @pytest.mark.parametrize("given", [(), (solved.choice, solved.Y), ("solved:choice", solved.Y)])
 def test_everything_comes_back(posterior, folder, given):
-    again = load(folder, *given)
+    again = ab.load(folder, *given)
     assert again.run == posterior.run
     assert again.log_evidence == posterior.log_evidence
     assert repr(again) == repr(posterior)
@@ -58,7 +58,7 @@ def test_everything_comes_back(posterior, folder, given):
 
 
 def test_without_the_program_what_runs_it_says_so(folder):
-    again = load(folder)
+    again = ab.load(folder)
     for question in (
         lambda: again.replicate(5), lambda: again.log_likelihood(5), lambda: again.draws(2)[0].result,
         lambda: again.solution().path.evaluate(again.solution().points), lambda: again.stacking(),
@@ -74,7 +74,7 @@ def test_nothing_is_unpickled(folder, monkeypatch):
 
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
-    assert load(folder).draws(5)["model"].shape == (5,)
+    assert ab.load(folder).draws(5)["model"].shape == (5,)
     assert {file.suffix for file in folder.iterdir()} == {".json", ".npz"}
 
 
@@ -85,14 +85,14 @@ def other_choice(y):
 
 def test_another_program_or_other_data_are_refused(folder):
     with pytest.raises(errors.CannotLoad, match=r"other_choice is not the one of the posterior .* its text differs"):
-        load(folder, other_choice, solved.Y)
+        ab.load(folder, other_choice, solved.Y)
     with pytest.raises(errors.CannotLoad, match="the arguments of choice are not those"):
-        load(folder, solved.choice, solved.Y + 1)
+        ab.load(folder, solved.choice, solved.Y + 1)
     with pytest.raises(errors.CannotLoad, match="the arguments of choice are not those"):
-        load(folder, solved.choice)
+        ab.load(folder, solved.choice)
     for name in ("solved:nothing", "no_such_module:choice", "solved"):
         with pytest.raises(errors.CannotLoad, match="there is no program"):
-            load(folder, name, solved.Y)
+            ab.load(folder, name, solved.Y)
 
 
 def test_the_fingerprint_of_data_sees_values_types_and_places():
@@ -105,11 +105,11 @@ def test_the_fingerprint_of_data_sees_values_types_and_places():
 
 def test_a_seed_of_numpy_is_saved_as_any_other(tmp_path):
     ab.infer(programs.branching, 2.0, seed=np.int64(3)).save(tmp_path / "run")
-    assert load(tmp_path / "run").run.seed == 3
+    assert ab.load(tmp_path / "run").run.seed == 3
 
 
 def test_paths_are_rebuilt_only_when_asked(folder):
-    again = load(folder, solved.choice, solved.Y)
+    again = ab.load(folder, solved.choice, solved.Y)
     repr(again), again.paths, again.warnings
     assert not any("_rebuilt" in vars(solution.path) for solution in again.solutions)
     again.solution().path.evaluate(again.solution().points[:2], compile=False)
@@ -119,8 +119,8 @@ def test_paths_are_rebuilt_only_when_asked(folder):
 
 def test_what_was_loaded_can_be_saved_over_itself(posterior, folder):
     for given in ((), (solved.choice, solved.Y)):
-        load(folder, *given).save(folder)
-        again = load(folder, solved.choice, solved.Y)
+        ab.load(folder, *given).save(folder)
+        again = ab.load(folder, solved.choice, solved.Y)
         assert again.probability("model") == posterior.probability("model")
         np.testing.assert_array_equal(again.draws(9)["mean"], posterior.draws(9)["mean"])
     assert [file.name for file in folder.parent.iterdir()] == ["run"]
@@ -139,8 +139,8 @@ def test_closures_and_interpreted_paths_come_back(tmp_path):
     points = np.array([[1.5], [2.5]])
     estimate = Estimate.from_draws(points, np.zeros(2), -2.0, 0.1, 2, "by hand")
     Posterior(division.program, [Solution(division.paths[0], estimate)], solved.run()).save(tmp_path / "run")
-    assert sorted(load(tmp_path / "run").draws(2)["x"]) == [1.5, 2.5]
-    again = load(tmp_path / "run", program, 1.0)
+    assert sorted(ab.load(tmp_path / "run").draws(2)["x"]) == [1.5, 2.5]
+    again = ab.load(tmp_path / "run", program, 1.0)
     assert sorted(again.draws(2)["x"]) == [1.5, 2.5]
     expected = division.paths[0].evaluate(points).log_density
     np.testing.assert_array_equal(again.solutions[0].path.evaluate(points).log_density, expected)
@@ -163,7 +163,7 @@ def test_a_failed_save_leaves_the_old_one_and_nothing_else(posterior, folder, mo
         patch.setattr(failing, fail)
         with pytest.raises(OSError, match="disk full"):
             posterior.save(folder)
-    assert load(folder).log_evidence == posterior.log_evidence
+    assert ab.load(folder).log_evidence == posterior.log_evidence
     assert {file.name for file in folder.iterdir()} == files
 
 
@@ -183,7 +183,7 @@ def test_a_link_is_followed(posterior, tmp_path):
     for name, folder in (("link", "there"), ("dangling", "later")):
         posterior.save(tmp_path / name)
         assert (tmp_path / name).is_symlink()
-        assert load(tmp_path / folder).log_evidence == posterior.log_evidence
+        assert ab.load(tmp_path / folder).log_evidence == posterior.log_evidence
 
 
 def test_threads_that_save_to_one_folder_leave_one_posterior(posterior, tmp_path):
@@ -192,7 +192,7 @@ def test_threads_that_save_to_one_folder_leave_one_posterior(posterior, tmp_path
         thread.start()
     for thread in threads:
         thread.join()
-    assert load(tmp_path / "run").log_evidence == posterior.log_evidence
+    assert ab.load(tmp_path / "run").log_evidence == posterior.log_evidence
     assert len(list((tmp_path / "run").iterdir())) == 2
 
 
@@ -201,14 +201,14 @@ def test_another_format_is_refused(folder, version, remedy):
     numbers = json.loads((folder / NUMBERS).read_text())
     (folder / NUMBERS).write_text(json.dumps(numbers | {"format": version}))
     with pytest.raises(errors.CannotLoad, match=rf"has format {version}, .* reads format {FORMAT}. {remedy}"):
-        load(folder)
+        ab.load(folder)
 
 
 @pytest.mark.parametrize("find", [draws_file, lambda folder: folder / NUMBERS], ids=["draws", "numbers"])
 def test_a_missing_file_is_named(folder, find):
     find(folder).unlink()
     with pytest.raises(errors.CannotLoad, match=r"(posterior.json|draws-\w+.npz) is missing"):
-        load(folder)
+        ab.load(folder)
 
 
 @pytest.mark.parametrize("find", [draws_file, lambda folder: folder / NUMBERS], ids=["draws", "numbers"])
@@ -217,12 +217,12 @@ def test_a_damaged_file_is_said(folder, find, keep):
     content = find(folder).read_bytes()
     find(folder).write_bytes(content[: int(keep * len(content))])
     with pytest.raises(errors.CannotLoad, match="is damaged"):
-        load(folder)
+        ab.load(folder)
 
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(errors.CannotLoad, match="holds no saved posterior"):
-        load(tmp_path / "nowhere")
+        ab.load(tmp_path / "nowhere")
 
 
 def test_probabilities_of_a_variable_summed_out_are_those_of_draws_without_the_program(tmp_path):
@@ -233,7 +233,7 @@ def test_probabilities_of_a_variable_summed_out_are_those_of_draws_without_the_p
 
     posterior = ab.infer(program, 1.0, budget=20_000)
     posterior.save(tmp_path / "run")
-    exact, counted = posterior.probability("z"), load(tmp_path / "run").probability("z")
-    assert load(tmp_path / "run", program, 1.0).probability("z") == exact
+    exact, counted = posterior.probability("z"), ab.load(tmp_path / "run").probability("z")
+    assert ab.load(tmp_path / "run", program, 1.0).probability("z") == exact
     assert abs(exact[1] - 0.3) < 4 * exact.errors[1] + 1e-9  # one is as far from the mean as the other
     assert abs(counted[1] - 0.3) < 4 * counted.errors[1] < 0.15

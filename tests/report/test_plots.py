@@ -55,11 +55,14 @@ def words(axes):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_drawn_into_new_axes_or_into_those_given(posterior, name):
+def test_a_picture_is_drawn_into_new_axes_or_into_those_given(posterior, name, tmp_path):
     draw = PICTURES[name]
     new = draw(posterior.plot)
     assert new.figure.get_size_inches().tolist() == [6.0, 4.0]
     assert new._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for
+    file = tmp_path / "picture.png"
+    assert draw(posterior.plot, file=file).get_title() == new.get_title()
+    assert file.read_bytes().startswith(b"\x89PNG")
     figure = Figure()
     given = figure.add_subplot()
     assert draw(posterior.plot, ax=given) is given

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -15,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anabranch import errors
-from anabranch.allocate import PathTable, Visit
+from anabranch.checkpoint.fingerprint import difference, of_program
 from anabranch.checkpoint.folder import Folder, packed, read_part
-from anabranch.checkpoint.journal import NOT_KEPT, Journal, Parts
+from anabranch.checkpoint.journal import Parts
+from anabranch.checkpoint.visit_log import VisitLog
 from anabranch.conquer import PerPath
-from anabranch.divide import Division, data_fingerprint, program_fingerprint
+from anabranch.divide import Division, program_fingerprint
 from anabranch.limits import Limits
 from anabranch.progress import Status
-from anabranch.search.visit import Outcome, Task, Visitor
-from anabranch.workers import Workers
 
 if TYPE_CHECKING:
     from anabranch.dcc import DCC
@@ -34,13 +32,9 @@ TIME_SHARE = 0.03
 """The share of the time of a run that saving takes at most; more save more often, and lose less at a power cut."""
 _MAX_PARTS, _GROWTH, _FREE_BYTES = 64, 3, 2**24
 """Parts, and bytes as a multiple of those after the last time, from which on all parts are made one."""
-_WORDS = {
-    "function": "the program", "data": "the data", "seed": "seed", "budget": "budget", "tolerance": "tolerance",
-    "engine": "the settings of the engine", "split": "split", "max_sites": "max_sites", "program": "the program's name",
-}  # fmt: skip
 
 
-class Checkpoint:
+class Checkpoint(VisitLog):
     """The checkpoint of one run of `DCC`.
 
     Args:
@@ -54,12 +48,12 @@ class Checkpoint:
     def __init__(
         self, folder: str | os.PathLike[str], settings: DCC, division: Division, limits: Limits, seed: int
     ) -> None:
-        self._folder, self.failure = Folder(folder), ""
+        super().__init__(settings, division.program)
+        self._folder = Folder(folder)
         self._run = _fingerprint(settings, division, limits, seed)
-        self.journal = Journal(settings.elimination, _modules(settings))
         self._parts: list[dict[str, Any]] = []
         self._seconds = [0.0]  # of each part of the run, as `more` makes them
-        self._part, self._is_replaying, self._unmerged = 0, True, 0
+        self._part, self._is_catching_up, self._unmerged = 0, True, 0
         self._saved_at, self._took = -np.inf, 0.0
 
     @contextmanager
@@ -74,10 +68,9 @@ class Checkpoint:
         if found is None or found[0]["parts"] == self._parts:
             return
         index, contents = found
-        differing = [word for name, word in _words(self._run).items() if index["run"].get(name) != self._run[name]]
-        if differing:
+        if differing := difference(index["run"], self._run):
             raise errors.CannotLoad(
-                f"the checkpoint in {self._folder.path} is of another run: other {' and '.join(differing)}",
+                f"the checkpoint in {self._folder.path} is of another run: other {differing}",
                 remedy="Call infer as before, or choose another folder; to go on with a larger budget, use "
                 "posterior.more",
             )
@@ -90,48 +83,23 @@ class Checkpoint:
 
     # The run --------------------------------------------------------------------------------------------------------
 
-    def visit(self, workers: Workers, visitor: Visitor, tasks: Sequence[Task]) -> list[Outcome | None]:
-        """The outcome of each visit: from the journal, or by the workers."""
-        limits, journal = workers.limits, self.journal
-        is_timed = limits.seconds is not None
-        outcomes = [journal.recall(task, is_timed) for task in tasks]
-        missing = [i for i, outcome in enumerate(outcomes) if outcome is None]
-        if not missing:
-            return outcomes
-        if self._is_replaying:
-            self._catch_up(limits)
-        made = [journal.completed(tasks[i]) for i in missing]
-        for i, task, outcome in zip(missing, made, workers.visit(visitor, made), strict=True):
-            outcomes[i] = outcome
-            if outcome is not None:
-                journal.note(task, outcome, is_timed)
-        return outcomes
-
-    def _catch_up(self, limits: Limits) -> None:
+    def begin_to_visit(self, limits: Limits) -> None:
         """Let the clock show the time that the run took until here, since what follows was not done before."""
-        self._is_replaying, self._seconds = False, self._seconds[: self._part + 1]
-        limits.earlier.seconds += max(self._seconds[-1] - limits.elapsed, 0.0)
-
-    def complete(self, table: PathTable) -> None:
-        """Give each path the draws of its last visit, where those of the visit before it are not kept: where a run was
-        interrupted before it came to where it had been."""
-        for record in table:
-            if record.state is NOT_KEPT:
-                task = self.journal.completed(Task.of(Visit(record, 0, 0), 0))
-                record.target, record.state, record.estimate = task.target, task.state, task.estimate
+        if self._is_catching_up:
+            self._is_catching_up, self._seconds = False, self._seconds[: self._part + 1]
+            limits.earlier.seconds += max(self._seconds[-1] - limits.elapsed, 0.0)
 
     def begin_part(self) -> None:
-        """The run goes on with other limits (`more`)."""
         self._part += 1
         if self._part == len(self._seconds):
             self._seconds.append(0.0)
-        self._is_replaying = True
+        self._is_catching_up = True
 
     # Saving ---------------------------------------------------------------------------------------------------------
 
     def save(self, status: Status, limits: Limits) -> None:
         """Save after a round, unless the last time was too short ago."""
-        if not self._is_replaying and time.monotonic() - self._saved_at >= self._took / TIME_SHARE:
+        if not self._is_catching_up and time.monotonic() - self._saved_at >= self._took / TIME_SHARE:
             self._save(status, limits)
 
     def end_part(self, status: Status, limits: Limits, is_over: bool) -> None:
@@ -139,7 +107,7 @@ class Checkpoint:
         is_last, pinned = self._part == len(self._seconds) - 1, len(self.journal.pinned)
         if is_over and is_last:
             self.journal.pin()
-        if not self._is_replaying or len(self.journal.pinned) > pinned:
+        if not self._is_catching_up or len(self.journal.pinned) > pinned:
             self._save(status, limits)
 
     def _save(self, status: Status, limits: Limits) -> None:
@@ -181,6 +149,9 @@ class Checkpoint:
         size = sum(part["bytes"] for part in self._parts)
         return len(self._parts) >= _MAX_PARTS or size > _GROWTH * self._unmerged + _FREE_BYTES
 
+    def entries(self) -> Parts:
+        return self._merged(self.journal.take_new())
+
     def _merged(self, new: Parts) -> Parts:
         """All parts as one, without the states that are not kept."""
         out = Parts()
@@ -194,14 +165,9 @@ class Checkpoint:
 
 def _fingerprint(settings: DCC, division: Division, limits: Limits, seed: int) -> dict[str, Any]:
     """What a run is, for a run that goes on to be the same."""
-    program = division.program
-    versions = {name: importlib.metadata.version(name) for name in ("anabranch", "jax", "numpyro", "numpy")}
     run = {
-        "program": program.name, "function": program_fingerprint(program.function),
-        "data": data_fingerprint(program.args, program.kwargs), "seed": seed, "budget": limits.budget,
-        "tolerance": _tolerance(limits),
-        "engine": _text_of(settings), "split": dict(program.split),
-        "max_sites": program.max_sites, **versions,
+        **of_program(division.program), "seed": seed, "budget": limits.budget, "tolerance": _tolerance(limits),
+        "engine": _text_of(settings),
     }  # fmt: skip
     plain: dict[str, Any] = json.loads(json.dumps(run))
     return plain
@@ -217,13 +183,3 @@ def _text_of(settings: DCC) -> str:
     if isinstance(settings.strategy, PerPath) and callable(settings.strategy.choice):
         text += program_fingerprint(settings.strategy.choice)
     return text
-
-
-def _words(run: dict[str, Any]) -> dict[str, str]:
-    """What to call each part of a fingerprint."""
-    return {name: _WORDS.get(name, f"version of {name} ({value} now)") for name, value in run.items()}
-
-
-def _modules(settings: DCC) -> set[str]:
-    """The modules of the strategies."""
-    return {type(settings.strategy).__module__}

@@ -31,7 +31,7 @@ import numpy as np
 
 from anabranch import errors
 
-__all__ = ["FORMAT", "INDEX", "PREVIOUS", "Folder", "packed", "read_index", "read_part"]
+__all__ = ["FORMAT", "INDEX", "PREVIOUS", "Folder", "packed", "read_index", "read_part", "unpacked"]
 
 FORMAT = 1
 """The version of the files, increased when they change."""
@@ -150,6 +150,11 @@ def read_part(folder: File, part: dict[str, Any]) -> Any:
     content = (folder / part["file"]).read_bytes()
     if len(content) != part["bytes"] or _digest(content) != part["sha256"]:
         raise ValueError(f"the checksum of {part['file']} does not match")
+    return unpacked(content)
+
+
+def unpacked(content: bytes) -> tuple[Any, list[np.ndarray]]:
+    """What `packed` was given, as JSON and arrays."""
     with np.load(io.BytesIO(content), allow_pickle=False) as kept:
         tree, data = json.loads(kept["tree"].tobytes()), kept["data"]
     shapes = [(np.dtype(dtype), tuple(shape), order) for dtype, shape, order in tree["arrays"]]

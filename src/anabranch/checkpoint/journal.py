@@ -5,9 +5,9 @@ that goes on begins again from the start, with the same decisions, and takes the
 all else is computed again: executions from the prior, proposals, the rules that choose the visits. So it comes to where
 it was, and from there to the answer of a run that never stopped, bit for bit.
 
-Of all visits the journal has the numbers of their estimates. Draws, and the states of strategies, it has of the last
-visit to each path alone, and of the last ones when a run ended: they may be large. Draws of earlier visits from which
-proposals were made are in it, too.
+Of all visits the journal has the numbers of their estimates, and their draws where the run decides by them, as with the
+error of an expectation. Else it has draws, and the states of strategies, of the last visit to each path alone, and of
+the last ones when a run ended: they may be large. Draws of earlier visits from which proposals were made are in it.
 """
 
 from __future__ import annotations
@@ -119,13 +119,16 @@ class Journal:
                 return self._outcome(task, entry, key in self.known.states)
         return None
 
-    def note(self, task: Task, outcome: Outcome, is_timed: bool) -> None:
-        """Enter the outcome of a visit, unless the end of the run has cut it short."""
+    def note(self, task: Task, outcome: Outcome, is_timed: bool, has_draws: bool = False) -> None:
+        """Enter the outcome of a visit, with its draws if they are asked for, unless the end of the run has cut it
+        short."""
         if outcome.is_cut or task.number in self.unkept:
             return
         key, target = _keys(task, is_timed)[-1], state_of_target(outcome.target)
-        light = replace(outcome.estimate, **_without_draws(outcome.estimate)) if outcome.estimate else None
-        self.new.visits[key] = Packed.of((target.light, light, outcome.gave_up, outcome.is_visit))
+        estimate = outcome.estimate
+        if estimate is not None and not has_draws:
+            estimate = replace(estimate, **_without_draws(estimate))
+        self.new.visits[key] = Packed.of((target.light, estimate, outcome.gave_up, outcome.is_visit))
         self._unsaved[task.number] = _Last(key, target, outcome)
         self.last[task.number] = key
 

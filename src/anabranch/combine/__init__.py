@@ -5,11 +5,11 @@ from anabranch.combine.draws import Draw, Draws
 from anabranch.combine.odds import Odds
 from anabranch.combine.posterior import Posterior
 from anabranch.combine.prediction import prior
-from anabranch.combine.saving import check_free, load
+from anabranch.combine.saving import check_free
 from anabranch.combine.solution import Run, Solution
 from anabranch.combine.with_evidence import PosteriorWithEvidence, posterior_of
 
 __all__ = [
     "Comparison", "Draw", "Draws", "Odds", "Posterior", "PosteriorWithEvidence", "Run", "Solution", "check_free",
-    "compare", "load", "posterior_of", "prior",
+    "compare", "posterior_of", "prior",
 ]  # fmt: skip

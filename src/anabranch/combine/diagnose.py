@@ -27,11 +27,14 @@ MAX_MASS_NOT_FOUND = 0.01
 
 def warnings_of(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> list[str]:
     """The warnings about the whole program, then those about single paths."""
-    of_paths = [*_of_unconfirmed(solutions, evidence), *_of_doubt(solutions, evidence)]
-    out = [*_of_program(solutions, evidence, run), *of_paths, *run.notes]
+    limit = "seconds" if "seconds are over" in run.stopped else "budget"
+    of_paths = [*_of_unconfirmed(solutions, evidence, limit), *_of_doubt(solutions, evidence)]
+    out = [*_of_program(solutions, evidence, run, limit), *of_paths, *run.notes]
     for solution, weight in zip(solutions, evidence.weights, strict=True):
         if weight > MIN_WEIGHT:
-            out += [f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution)]
+            out += [
+                f"Path ({solution.path.description}), weight {weight:.3g}: {text}" for text in _of_path(solution, limit)
+            ]
     return out
 
 
@@ -45,8 +48,8 @@ def notes_of(solutions: Sequence[Solution], evidence: Evidence) -> list[str]:
     ]
 
 
-def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> Iterator[str]:
-    yield from _of_errors(solutions, evidence)
+def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run, limit: str) -> Iterator[str]:
+    yield from _of_errors(solutions, evidence, limit)
     without = [solution for solution in solutions if solution.estimate is None]
     yield from _of_unsolved([each for each in without if each.visits], "given up", "Choose another strategy for it")
     unvisited = [each for each in without if not each.visits]
@@ -63,7 +66,7 @@ def _of_program(solutions: Sequence[Solution], evidence: Evidence, run: Run) -> 
         yield f"{100 * not_found:.3g} % of the prior mass is on paths that were not found{beyond}. {remedy}."
 
 
-def _of_unconfirmed(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
+def _of_unconfirmed(solutions: Sequence[Solution], evidence: Evidence, limit: str) -> Iterator[str]:
     """The paths with mass whose estimates no second method has confirmed."""
     named = [
         solution.path.description
@@ -72,7 +75,8 @@ def _of_unconfirmed(solutions: Sequence[Solution], evidence: Evidence) -> Iterat
     ]
     if named:
         paths = f"the path ({named[0]})" if len(named) == 1 else f"{len(named)} paths, the first ({named[0]})"
-        yield f"The budget did not suffice for a second method to check {paths}: modes may be missing. Give it more."
+        ended = "time" if limit == "seconds" else "budget"
+        yield f"The {ended} did not suffice for a second method to check {paths}: modes may be missing. Give it more."
 
 
 def _of_doubt(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
@@ -102,23 +106,23 @@ def _of_unsolved(solutions: Sequence[Solution], what: str, remedy: str) -> Itera
         yield f"{paths} {what}, with {100 * mass:.3g} % of the prior mass. {remedy}."
 
 
-def _of_errors(solutions: Sequence[Solution], evidence: Evidence) -> Iterator[str]:
+def _of_errors(solutions: Sequence[Solution], evidence: Evidence, limit: str) -> Iterator[str]:
     blocks = blocks_of(solutions)
     if blocks is not None and blocks.count == 1:
         yield "All draws come from one chain or run, so their errors cannot be estimated. Run several."
     elif evidence.log_evidence_sd is None:
         largest = np.max(evidence.weight_sds, initial=0.0)
         if largest > MAX_ERROR:
-            yield f"The path weights have errors of up to {largest:.2g}. Give the run more budget."
+            yield f"The path weights have errors of up to {largest:.2g}. Give the run more {limit}."
     elif evidence.log_evidence_sd > MAX_ERROR:
-        yield f"The log evidence has an error of {evidence.log_evidence_sd:.2g}. Give the run more budget."
+        yield f"The log evidence has an error of {evidence.log_evidence_sd:.2g}. Give the run more {limit}."
 
 
-def _of_path(solution: Solution) -> Iterator[str]:
+def _of_path(solution: Solution, limit: str) -> Iterator[str]:
     estimate = solution.estimate
     assert estimate is not None
     if not solution.is_exact and estimate.ess < MIN_ESS:
-        yield f"its effective sample size is {estimate.ess:.1f}, too small. Give the run more budget."
+        yield f"its effective sample size is {estimate.ess:.1f}, too small. Give the run more {limit}."
     if estimate.pareto_k > MAX_PARETO_K:
         other = "another strategy for it" if estimate.blocks is None else "another engine"
         yield (

@@ -13,6 +13,7 @@ import numpy as np
 from jax.tree_util import tree_map
 
 from anabranch import errors, settings
+from anabranch.combine.outcomes import outcomes_at
 from anabranch.combine.saved_path import NOT_SAVED
 from anabranch.combine.solution import Solution
 from anabranch.conquer.weights import systematic
@@ -82,7 +83,7 @@ def _in_words(value: Any) -> str:
 
 def drawn_at(path: Path, points: np.ndarray) -> Iterator[tuple[int, Draw]]:
     """The execution at each point, with the number of the point."""
-    for named in path.outcomes(points):
+    for named in outcomes_at(path, points):
         program = path.program if has_functions(named.result) else None
         for row, i in enumerate(named.index):
             yield int(i), Draw(path.description, named, row, program)
@@ -174,14 +175,15 @@ class Draws(Sequence[Draw]):
     """Equally weighted executions, in random order.
 
     `draws[3]` is one execution. `draws["mu"]` is a site or deterministic in all of them: an array with the draws as its
-    first axis, masked where a draw lacks the name, or a list (with None there) if the shapes differ.
+    first axis, masked where a draw lacks the name, or a list (with None there) if the shapes differ. `draws.items()`
+    has all names with theirs, as a dictionary of samples does; iterating gives the executions.
 
     Example:
         >>> import anabranch as ab
         >>> from anabranch import programs
         >>> draws = ab.infer(programs.branching, 2.0).draws(1000, seed=1)
-        >>> sorted(draws.names)
-        ['z0', 'z1', 'z2', 'z3']
+        >>> sorted(draws.names), "z1" in draws
+        (['z0', 'z1', 'z2', 'z3'], True)
         >>> bool((draws["z1"].mask == (draws["z0"] >= 0)).all())
         True
     """
@@ -206,6 +208,20 @@ class Draws(Sequence[Draw]):
 
     def __len__(self) -> int:
         return len(self._draws)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether some draw has this name; or whether this is one of the draws."""
+        if isinstance(key, str):
+            return any(key in draw for draw in self._draws)
+        return any(key is draw for draw in self._draws)
+
+    def keys(self) -> list[str]:
+        """The names that some draw has; with it, `dict(draws)` is a dictionary of samples."""
+        return self.names
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Each name with its values in all draws."""
+        return ((name, self[name]) for name in self.names)
 
     @property
     def names(self) -> list[str]:

@@ -57,7 +57,11 @@ def parts_of(solutions: Sequence[Solution], weights: np.ndarray, f: Function, ma
         )
     shape, *others = {value.shape: None for value in present}
     if others:
-        raise ValueError(f"the function must return one shape for all draws; got {shape} and {others[0]}")
+        raise errors.BadSetting(
+            f"what is asked for must have one shape at all draws; it has {shape} at some and {others[0]} at others",
+            remedy='Ask for one number, as in "b[0]" or lambda draw: draw["b"][0], which leaves out draws without it; '
+            "posterior.summary() has all of them",
+        )
     parts = []
     for k, sample, values in at_draws:
         filled = np.stack([np.zeros(shape) if value is None else value for value in values])

@@ -11,6 +11,7 @@ import numpy as np
 
 from anabranch import errors
 from anabranch.combine import decisions, diagnose, expectation, observed, prediction, probability, saving, stacking
+from anabranch.combine.continuation import COPIED, OTHER_ENGINE, Continuation
 from anabranch.combine.draws import Draw, Draws, by_observation, checked_number, drawn_at, draws_of, pick, with_draws
 from anabranch.combine.evidence import Evidence, join
 from anabranch.combine.exported import Exported
@@ -23,9 +24,10 @@ from anabranch.combine.quantile import Interval, quantile
 from anabranch.combine.solution import Run, Solution
 from anabranch.combine.summary import SUMMARY_COLUMNS, summarised
 from anabranch.conquer.elimination import describe
+from anabranch.cores import one_blas_thread
 from anabranch.divide import Program
 from anabranch.limits import TOLERANCE, Limits, Tolerance, default_budget, interruptible
-from anabranch.progress import Progress, make_progress
+from anabranch.progress import make_progress
 from anabranch.settings import flag, function, share, whole
 from anabranch.settings import names as names_rule
 
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Posterior"]
 
-Resume = Callable[[Limits, int | None, Progress], "Posterior"]
-"""Continues a run, within limits, with a number of threads (None: where it ran) and a display of its progress."""
 _OF_DRAW = function("of a draw")
 _QUANTITY = function("of a draw, or the name of a site or deterministic", or_name=True)
 
@@ -50,7 +50,7 @@ class Posterior(Exported):
         program: the program with its arguments.
         solutions: the paths with their estimates, the heaviest first; paths without an estimate come last.
         run: why the run stopped, and what it cost.
-        resume: what continues the run (`more`); None if nothing does.
+        resume: what continues the run (`more`), or says why nothing does.
         given_evidence: the evidence and the path weights that an engine estimated from whole executions, in the order
             of `solutions`; None if they are sums over the paths.
 
@@ -75,7 +75,7 @@ class Posterior(Exported):
         self.solutions = tuple(solutions[k] for k in order)
         self.given_evidence = None if evidence is None else evidence.reordered(order)
         self._conditionals: probability.Conditionals = {}
-        self.resume: Resume | None = None
+        self.resume: Continuation = OTHER_ENGINE
 
     def more(
         self,
@@ -93,9 +93,9 @@ class Posterior(Exported):
             seconds, tolerance, progress: as in `infer`, for what follows.
             workers: threads; by default the run goes on where it ran.
 
-        A run goes on once from a posterior, also after an interrupt, and then from the one that this returns. Only runs
-        of `DCC` can, in the process in which they ran; in another one, `infer` with the checkpoint of the run gives the
-        posterior to go on from.
+        A run goes on once from a posterior, also after an interrupt, and then from the one that this returns. Runs of
+        `DCC` do, also in another process, from a posterior that was loaded with its program and data: to the same
+        answer. There the program is divided again, and the outcomes of the visits are those that were saved.
 
         Example:
             >>> import anabranch as ab
@@ -111,15 +111,8 @@ class Posterior(Exported):
         limits = Limits.given(self.run.evaluations + budget, seconds, tolerance)
         workers = whole(1).or_none()("workers", workers)
         progress = flag().or_none()("progress", progress)
-        if self.resume is None:
-            raise errors.CannotContinue(
-                "this run cannot go on: it has gone on already, it was loaded, or its engine cannot",
-                remedy="Use the posterior that more returned, or run infer again with a larger budget and the default "
-                "engine; with checkpoint=..., a run can go on in another process",
-            )
-        resume, self.resume = self.resume, None
-        with interruptible(limits), make_progress(progress, limits) as display:
-            return cast(Self, resume(limits, workers, display))
+        with one_blas_thread(), interruptible(limits), make_progress(progress, limits) as display:
+            return cast(Self, self.resume(limits, workers, display))
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -429,7 +422,7 @@ class Posterior(Exported):
         return summary(self.program.name, self.solutions, self.evidence, self.run, self.warnings)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "resume": None}  # what is compiled stays in its process
+        return {**vars(self), "resume": COPIED}
 
     def __repr__(self) -> str:
         return self._summary().text()

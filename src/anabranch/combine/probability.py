@@ -24,6 +24,7 @@ from anabranch.combine.blocks import Blocks, blocks_of, standard_error
 from anabranch.combine.conditional import Share, conditional_probabilities
 from anabranch.combine.evidence import Evidence, doubts_of
 from anabranch.combine.names import Place, check_name, place_of
+from anabranch.combine.outcomes import outcomes_at
 from anabranch.combine.parts import MIN_DRAWS, effective_draws
 from anabranch.combine.solution import Solution
 from anabranch.divide import Path
@@ -156,7 +157,7 @@ def _members(solution: Solution, name: str) -> Iterator[tuple[Any, np.ndarray | 
     if site is not None and site.value is not None:
         yield key_of(site.value[place.element]), None
         return
-    for named in path.outcomes(solution.points):
+    for named in outcomes_at(path, solution.points):
         both = {**named.values, **named.deterministics}
         if place.name not in both:
             yield None, named.index

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anabranch import errors
+from anabranch.combine.outcomes import outcomes_at
 from anabranch.divide import NamedValues, Path, Program, SiteInfo, rebuild
 from anabranch.label import Label
 
@@ -151,7 +152,7 @@ def read(value: Any) -> Any:
 def stored_values(path: Path, points: np.ndarray) -> list[NamedValues]:
     """The numbers and labels at the draws, those with the same names, shapes and labels together."""
     together: dict[Any, list[NamedValues]] = {}
-    for part in path.outcomes(points):
+    for part in outcomes_at(path, points):
         labels = {n: x for n, x in part.deterministics.items() if isinstance(x, Label)}
         kept = {n: np.asarray(x) for n, x in part.deterministics.items() if _is_numeric(x)}
         varies = {n: bool(part.varies[0][n]) for n in kept} | dict.fromkeys(labels, False)

@@ -3,17 +3,17 @@
     posterior.json     the version of the format, the run, the evidence if it was given, the numbers and sites of each
                        path, and the names and fingerprints of the program and its data
     draws-....npz      the draws of each path with their weights, blocks and named values, and the answers to decisions
+    visits-....npz     what the visits of the run found out, by which it goes on (`checkpoint.continuing`)
 
-There is no code in them: nothing is run or unpickled when they are read. The draws are written under a name of their
-own, and then the JSON file that names them is replaced at once: a reader, or a power cut, sees the old posterior or the
-new one. No other file of the folder is touched. A path of a loaded posterior is rebuilt, by running the program with
-its decisions, when a question needs more than the folder holds.
+There is no code in them: nothing is run or unpickled when they are read. Draws and visits are written under names of
+their own, and then the JSON file that names them is replaced at once: a reader, or a power cut, sees the old posterior
+or the new one. No other file of the folder is touched. A path of a loaded posterior is rebuilt, by running the program
+with its decisions, when a question needs more than the folder holds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import re
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from anabranch import errors
+from anabranch.combine.continuation import NOT_SAVED, Refusal, without_program
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.history import History
 from anabranch.combine.saved_path import SavedPath, facts_of, missing_program, read, read_facts, stored_values, written
@@ -50,7 +51,7 @@ _VISITS = ("visits", "first_visit", "log_possible", "doubt", "terms", "log_multi
 _ARRAYS = ("points", "log_weights", "blocks")
 _READS = 3
 """How often a folder is read that another process is saving to at the same time."""
-_OURS = re.compile(r"draws-[0-9a-f]{32}\.npz|\.[0-9a-f]{32}\.json|posterior\.json")
+_OURS = re.compile(r"(draws|visits)-[0-9a-f]{32}\.npz|\.[0-9a-f]{32}\.json|posterior\.json")
 """The names of our own files."""
 _one_at_a_time = threading.Lock()
 
@@ -61,19 +62,28 @@ _one_at_a_time = threading.Lock()
 def save(posterior: Posterior, folder: str | os.PathLike[str]) -> None:
     """Write a posterior to a folder, and replace one that was saved there before."""
     target = check_free(folder)
-    arrays, draws = _Arrays(), f"draws-{uuid.uuid4().hex}.npz"
+    arrays, name = _Arrays(), f"{uuid.uuid4().hex}.npz"
+    visits = posterior.resume.saved()
     numbers = {
         "format": FORMAT,
         "program": _program(posterior.program),
         "run": asdict(posterior.run),
         "evidence": _fields(posterior.given_evidence, [each.name for each in fields(Evidence)]),
         "paths": [_numbers(solution, arrays) for solution in posterior.solutions],
-        "draws": draws,
+        "draws": f"draws-{name}",
+        **_how_to_go_on(visits, f"visits-{name}"),
     }
     text = json.dumps(numbers, indent=1)
     target.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time:
-        _write(target, draws, arrays.kept, text)
+        _write(target, name, arrays.kept, visits, text)
+
+
+def _how_to_go_on(visits: bytes | Refusal, name: str) -> dict[str, Any]:
+    """The file of the visits, or why there is none."""
+    if isinstance(visits, Refusal):
+        return {"visits": None, "cannot_continue": [visits.reason, visits.remedy]}
+    return {"visits": name, "cannot_continue": None}
 
 
 def check_free(folder: str | os.PathLike[str]) -> File:
@@ -85,29 +95,32 @@ def check_free(folder: str | os.PathLike[str]) -> File:
     return target
 
 
-def _write(target: File, draws: str, arrays: dict[str, Any], text: str) -> None:
-    """Write the draws, let the numbers name them, and remove those that the numbers named before."""
-    before, made = _draws_named_in(target), target / f".{uuid.uuid4().hex}.json"
+def _write(target: File, name: str, arrays: dict[str, Any], visits: bytes | Refusal, text: str) -> None:
+    """Write draws and visits, let the numbers name them, and remove those that the numbers named before."""
+    before, made = _named_in(target), target / f".{uuid.uuid4().hex}.json"
+    draws, of_visits = target / f"draws-{name}", target / f"visits-{name}"
     try:
-        with (target / draws).open("wb") as file:
+        with draws.open("wb") as file:
             np.savez(file, **arrays)
+        if isinstance(visits, bytes):
+            of_visits.write_bytes(visits)
         made.write_text(text, encoding="utf-8")
         made.replace(target / NUMBERS)
     except BaseException:
-        for each in (target / draws, made):
+        for each in (draws, of_visits, made):
             each.unlink(missing_ok=True)
         raise
-    if before is not None:
-        (target / before).unlink(missing_ok=True)
+    for old in before:
+        (target / old).unlink(missing_ok=True)
 
 
-def _draws_named_in(target: File) -> str | None:
-    """The file of draws of the posterior that is there."""
+def _named_in(target: File) -> list[str]:
+    """The files of draws and visits of the posterior that is there."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        name = json.loads((target / NUMBERS).read_text(encoding="utf-8"))["draws"]
-        if _OURS.fullmatch(name):
-            return str(name)
-    return None
+        numbers = json.loads((target / NUMBERS).read_text(encoding="utf-8"))
+        names = [numbers["draws"], numbers.get("visits")]
+        return [name for name in names if isinstance(name, str) and _OURS.fullmatch(name)]
+    return []
 
 
 class _Arrays:
@@ -175,54 +188,52 @@ def _fields(value: Any, names: Iterable[str]) -> dict[str, Any] | None:
 
 
 def load(
-    folder: str | os.PathLike[str], program: Callable[..., Any] | str | None = None, *args: Any, **kwargs: Any
+    folder: str | os.PathLike[str], program: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Posterior:
-    """A posterior that `Posterior.save` wrote. No code from the folder is run.
-
-    Args:
-        folder: where it was saved.
-        program: the program, or its name as "module:function", for the answers that run it: predictions, densities,
-            the program's return value. Without it there are the evidence, the paths, probabilities, expectations and
-            the draws by name.
-        args: the arguments of the program, those of the run.
-        kwargs: its keyword arguments.
-
-    Example:
-        >>> import anabranch as ab, tempfile
-        >>> from anabranch import programs
-        >>> posterior = ab.infer(programs.branching, 2.0, budget=20_000)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     posterior.save(f"{folder}/run")
-        ...     again = ab.load(f"{folder}/run")
-        ...     whole = ab.load(f"{folder}/run", programs.branching, 2.0)
-        >>> again.log_evidence == posterior.log_evidence, whole.replicate(5)["y"].shape
-        (True, (5,))
-    """
+    """A posterior that `save` wrote, with its program or without it; its run goes on only by `anabranch.load`."""
     from anabranch.combine.with_evidence import posterior_of
 
     source = File(folder)
     try:
-        numbers, arrays = _read(source)
+        numbers, arrays, visits = _read(source)
         made = _given(numbers["program"], source, program, args, kwargs)
         solutions = [_solution(saved, made, arrays, program is None) for saved in numbers["paths"]]
         run = _run(**numbers["run"])
         evidence = None if numbers["evidence"] is None else _evidence(**numbers["evidence"])
     except FileNotFoundError as error:
-        raise errors.CannotLoad(
-            f"{source} holds no saved posterior: {File(error.filename).name} is missing",
-            remedy="Give the folder that was passed to save",
-        ) from error
+        raise _missing(source, File(error.filename).name) from error
     except errors.AnabranchError:
         raise
     except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise errors.CannotLoad(
             f"the posterior in {source} is damaged ({type(error).__name__}: {error})", remedy="Save it again"
         ) from error
-    return posterior_of(made, solutions, run, evidence)
+    posterior = posterior_of(made, solutions, run, evidence)
+    posterior.resume = _continuation(numbers, visits, source)
+    return posterior
 
 
-def _read(source: File) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The numbers and the arrays; again, if another process has replaced them meanwhile."""
+def _missing(source: File, name: str) -> errors.CannotLoad:
+    if (source / "index.json").is_file():
+        return errors.CannotLoad(
+            f"{source} holds the checkpoint of a run, and no saved posterior",
+            remedy=f'Call infer as before, with checkpoint="{source}": it returns the posterior, once the run is over, '
+            "and goes on with it until then",
+        )
+    return errors.CannotLoad(
+        f"{source} holds no saved posterior: {name} is missing", remedy="Give the folder that was passed to save"
+    )
+
+
+def _continuation(numbers: Mapping[str, Any], visits: bytes | None, source: File) -> Refusal:
+    """What continues the run once it has its program (`anabranch.load`)."""
+    if visits is not None:
+        return without_program(numbers["program"]["name"], str(source), visits)
+    return Refusal(*numbers["cannot_continue"]) if "cannot_continue" in numbers else NOT_SAVED
+
+
+def _read(source: File) -> tuple[dict[str, Any], dict[str, np.ndarray], bytes | None]:
+    """The numbers, the arrays and the visits; again, if another process has replaced them meanwhile."""
     for attempt in range(_READS):
         numbers = json.loads((source / NUMBERS).read_text(encoding="utf-8"))
         if (version := numbers["format"]) != FORMAT:
@@ -231,10 +242,11 @@ def _read(source: File) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
                 remedy="Upgrade Anabranch" if version > FORMAT else "Run the inference again",
             )
         try:
+            visits = (source / numbers["visits"]).read_bytes() if numbers.get("visits") else None
             with (source / numbers["draws"]).open("rb") as file, np.load(file, allow_pickle=False) as kept:
-                return numbers, dict(kept)
+                return numbers, dict(kept), visits
         except FileNotFoundError:
-            if attempt == _READS - 1 or _draws_named_in(source) == numbers["draws"]:
+            if attempt == _READS - 1 or numbers["draws"] in _named_in(source):
                 raise
     raise AssertionError
 
@@ -242,7 +254,7 @@ def _read(source: File) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def _given(
     saved: Mapping[str, Any],
     source: File,
-    program: Callable[..., Any] | str | None,
+    program: Callable[..., Any] | None,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Program:
@@ -251,8 +263,6 @@ def _given(
         function = missing_program(saved["name"], str(source))
         function.saved = saved
         return remade(function, (), {}, **{**saved["settings"], "is_selecting": False})
-    if isinstance(program, str):
-        program = _named(program)
     made = remade(program, args, kwargs, **saved["settings"])
     if function_fingerprint(made.function) != saved["function"]:
         raise errors.CannotLoad(
@@ -265,20 +275,6 @@ def _given(
             remedy="Give the arguments of the run, or load without the program and them",
         )
     return made
-
-
-def _named(reference: str) -> Callable[..., Any]:
-    """The function that "module:function" names."""
-    module, _, name = reference.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise errors.CannotLoad(
-            f"there is no program {reference!r}: {error}", remedy='Give the function, or its name as "module:function"'
-        ) from error
-    return cast(Callable[..., Any], found)
 
 
 def _run(

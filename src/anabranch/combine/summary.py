@@ -10,6 +10,7 @@ import numpy as np
 from anabranch.combine.blocks import blocks_of
 from anabranch.combine.evidence import Evidence
 from anabranch.combine.expectation import mean_and_error
+from anabranch.combine.outcomes import outcomes_at
 from anabranch.combine.parts import Part, sampled
 from anabranch.combine.quantile import quantiles_of_numbers
 from anabranch.combine.solution import Solution
@@ -25,7 +26,7 @@ class _Columns:
     def __init__(self, place: int, solution: Solution, weight: float, index: np.ndarray, *rest: Any) -> None:
         self.place, self.solution, self.weight, self.index = place, solution, weight, index
         self.weights, self.inflation = rest
-        self._named = solution.path.outcomes(solution.points[index])
+        self._named = outcomes_at(solution.path, solution.points[index])
 
     def names(self) -> Iterator[str]:
         for named in self._named:

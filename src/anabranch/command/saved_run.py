@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from anabranch.combine import Posterior, load
+from anabranch.combine import Posterior
 from anabranch.command.data import arguments_of, read
 from anabranch.command.program import program_of
 from anabranch.command.run import SUMMARY
 from anabranch.command.status import WrongUsage
 from anabranch.errors import CannotLoad
+from anabranch.loading import load
 
 __all__ = ["add_with_program", "loaded"]
 

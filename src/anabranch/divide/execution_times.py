@@ -8,10 +8,11 @@ __all__ = ["ExecutionTimes"]
 
 
 class ExecutionTimes:
-    """How long executions take, measured over those so far."""
+    """How long executions take, measured over those so far; and whether the user was told (`is_told`)."""
 
     def __init__(self) -> None:
         self.runs, self._first, self._others = 0, 0.0, 0.0
+        self.is_told = False
 
     def add(self, seconds: float) -> None:
         """An execution took so long."""

@@ -56,7 +56,7 @@ class Tree:
         """Where the program left JAX, if it did."""
         self.completed = self.overruns = 0  # runs that ended, and that had too many sites
         self._beyond: errors.Place | None = None  # the last site that was one too many
-        self._said_why = self._said_invalid = False
+        self._said_invalid = False
 
     def send(self, n: int, seed: int, constraints: Constraints | None = None, count: bool = True) -> list[Executions]:
         """Send `n` executions through the program. `count`: they are prior draws, which estimate probabilities; they
@@ -144,11 +144,12 @@ class Tree:
 
     def _say_how_slow(self, at_last: bool) -> None:
         """Say once why the program is interpreted and how long an execution takes, after a few of them at the most."""
-        runs, seconds = self.program.pace.runs, self.program.pace.seconds_per_run
-        if self._said_why or self.departure is None:
+        pace = self.program.pace  # which its predictions share
+        runs, seconds = pace.runs, pace.seconds_per_run
+        if pace.is_told or self.departure is None:
             return
         if at_last or runs >= _RUNS_TO_MEASURE or (seconds is not None and seconds >= _SLOW):
-            self._said_why = True
+            pace.is_told = True
             logger.warning("%s", interpreter_message(self.program.name, self.departure, seconds))
 
     def _split(self, node: DecisionNode, batch: Batch, waiting: list[Executions], count: bool) -> None:

@@ -6,7 +6,6 @@ A path is the paper's SLP, A_k. The table of paths is A_total, and S_k, how ofte
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -65,12 +64,15 @@ class Algorithm:
     """One run of algorithm 2."""
 
     def __init__(
-        self, settings: PaperDCC, division: Division, limits: Limits, seed: int, progress: Progress, spent: int
+        self, settings: PaperDCC, division: Division, limits: Limits, seed: int, progress: Progress, spent: int = 0
     ) -> None:
         self.settings, self.division, self.limits, self.seed = settings, division, limits, seed
         self.progress, self.history, self.executions = progress, History(), 0
         self.runner, self.rng = Runner(division, seed), np.random.default_rng([seed, 17])
         self.table = PathTable(written_off=spent)
+        self.iterations, self.part, self.seconds = 0, 0, 0.0
+        self.is_begun = self.is_activated = False
+        self.best: PathRecord | None = None
         self.active = ActiveSet(threshold=settings.C_0, growth=settings.growth, max_active=settings.max_active)
         self.utility = UCB(settings.delta, settings.beta, settings.kappa, settings.T_a)
 
@@ -91,28 +93,51 @@ class Algorithm:
         self.check_some_estimate()
         return self.combine(stopped or INTERRUPTED)  # line 15
 
+    def go_on(self, limits: Limits, progress: Progress) -> None:
+        """Let the run go on within other limits, at the line at which it stopped."""
+        self.part, self.seconds = self.part + 1, self.seconds + self.limits.elapsed
+        self.limits, self.progress = limits, progress
+
+    def begun_again(self) -> Algorithm:
+        """The run from its start, with what it has spent so far: the division has another form."""
+        again = Algorithm(self.settings, self.division, self.limits, self.seed, self.progress, self.table.evaluations)
+        again.part, again.seconds = self.part, self.seconds
+        return again
+
     def iterate(self) -> str:
         """Lines 1 to 14; returns why they ended, as a sentence."""
-        self.execute_forward()  # line 1
-        for t in itertools.count(1):  # line 2
-            self.activate()  # line 3
-            for record in self.new_models():  # line 4
-                if not self.affords(self.cost_of_start):
-                    return self.limits.exceeded(self.limits.budget)
-                self.initialise(record)  # lines 5 to 7
-            best = self.select()  # line 9: step 1
-            if best is None:
-                if self.is_stuck:
-                    return "No path is left to visit: no execution of those found could be made again."
+        if not self.is_begun:
+            self.execute_forward()  # line 1
+            self.is_begun = True
+        while True:  # line 2
+            if self.best is None and (reason := self.choose()):  # lines 3 to 9
+                return reason
+            if self.best is None:
                 continue
             if not self.affords(self.cost_of_step):
                 return self.limits.exceeded(self.limits.budget)
+            best = self.best
             self.infer_locally(best)  # lines 10 and 11: step 2
             self.explore(best)  # lines 12 and 13: step 3
+            self.best = None
             self.report()
-            if t % _CHECK_EVERY == 0 and self.is_precise():
+            if self.iterations % _CHECK_EVERY == 0 and self.is_precise():
                 return self.limits.met
-        raise AssertionError("unreachable")
+
+    def choose(self) -> str:
+        """Lines 3 to 9, which choose the next path; returns why they ended before, as a sentence."""
+        if not self.is_activated:
+            self.activate()  # line 3
+            self.is_activated = True
+        for record in self.new_models():  # line 4
+            if not self.affords(self.cost_of_start):
+                return self.limits.exceeded(self.limits.budget)
+            self.initialise(record)  # lines 5 to 7
+        self.best, self.is_activated = self.select(), False  # line 9: step 1
+        self.iterations += 1
+        if self.best is None and self.is_stuck:
+            return "No path is left to visit: no execution of those found could be made again."
+        return ""
 
     def execute_forward(self) -> None:
         """Line 1: execute the program T_0 times; the paths that they take are A_total."""
@@ -217,8 +242,11 @@ class Algorithm:
         """Keep the states of the chains."""
         local: LocalInference = record.state
         assert local.chains is not None
-        local.states.append(local.chains.coordinates(record.path, np.arange(len(local.chains))))
-        local.possible.append(local.chains.log_density > -np.inf)
+        states = local.chains.coordinates(record.path, np.arange(len(local.chains)))
+        possible = local.chains.log_density > -np.inf
+        # An interrupt may come between the two: answers without states are left out.
+        local.possible[len(local.states) :] = [possible]
+        local.states.append(states)
 
     def draw_importance_samples(self, record: PathRecord) -> None:
         """Draw M importance samples around each chain, and update Ẑ_k."""
@@ -295,13 +323,16 @@ class Algorithm:
     def combine(self, stopped: str) -> PosteriorWithEvidence:
         """Line 15: the posterior of all paths, by equation 5."""
         found = self.division.prior_mass_found
-        run = Run(stopped, self.table.evaluations, self.executions, self.limits.elapsed, self.seed, found,
+        seconds = self.seconds + self.limits.elapsed
+        run = Run(stopped, self.table.evaluations, self.executions, seconds, self.seed, found,
                   self.division.prior_mass_truncated, settings=repr(self.settings), limits=self.limits.as_arguments,
-                  history=self.history)  # fmt: skip
-        for record in self.table:
-            if record.estimate is not None and record.state is not None:
-                record.estimate = self.estimate(record)
-        solutions = [solution_of(record, record.estimate, {}) for record in self.table]
+                  history=self.history.copy())  # fmt: skip
+        # Of copies: by its own estimates the table chooses paths, if the run goes on.
+        final = [
+            replace(record, estimate=self.estimate(record)) if record.estimate and record.state else record
+            for record in self.table
+        ]
+        solutions = [solution_of(record, record.estimate, {}) for record in final]
         return PosteriorWithEvidence(self.division.program, solutions, run)
 
     def estimate(self, record: PathRecord) -> Estimate:
@@ -321,7 +352,7 @@ class Algorithm:
         estimate = replace(estimate, log_evidence_sd=weights.error(target), r_hat=split_r_hat(states))
         if by_importance:
             return estimate
-        possible = np.array(local.possible).T.ravel()
+        possible = np.array(local.possible[: len(local.states)]).T.ravel()
         draws = states.reshape(len(possible), target.dim)[possible & np.isfinite(states).all(axis=2).ravel()]
         ess = float(np.nan_to_num(chain_ess(states), nan=len(states)).min(initial=len(draws)))
         return replace(estimate, points=draws, log_weights=np.full(len(draws), -np.log(max(len(draws), 1))), ess=ess)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from anabranch.combine import PosteriorWithEvidence
+from anabranch.combine.continuation import GONE_ON, Refusal
 from anabranch.divide import Division, Restarted
 from anabranch.limits import Limits
 from anabranch.paper.algorithm import Algorithm
@@ -76,15 +77,42 @@ class PaperDCC:
     def run(
         self, division: Division, limits: Limits, seed: int, workers: int, progress: Progress
     ) -> PosteriorWithEvidence:
-        """Run the algorithm until a limit is reached; from the start again if the division takes another form."""
-        spent = 0
-        while True:
-            algorithm = Algorithm(self, division, limits, seed, progress, spent)
-            try:
-                with np.errstate(all="ignore"):  # densities overflow far from the mass
-                    return algorithm.infer()
-            except Restarted:
-                spent = algorithm.table.evaluations
+        """Run the algorithm until a limit is reached."""
+        return _inferred(Algorithm(self, division, limits, seed, progress))
 
     def __repr__(self) -> str:
         return f"DCC.paper({', '.join(f'{field.name}={getattr(self, field.name)!r}' for field in fields(self))})"
+
+
+class _Continuing:
+    """Continues a run of the algorithm, from one posterior once, in its process."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm, self.part = algorithm, algorithm.part
+
+    def __call__(self, limits: Limits, workers: int | None, progress: Progress) -> PosteriorWithEvidence:
+        if self.part != self.algorithm.part:
+            GONE_ON(limits, workers, progress)
+        self.algorithm.go_on(limits, progress)
+        return _inferred(self.algorithm)
+
+    def saved(self) -> Refusal:
+        return _NOT_FROM_A_FOLDER
+
+
+_NOT_FROM_A_FOLDER = Refusal(
+    "a run of DCC.paper() goes on in its process alone", "Run infer again with a larger budget, or with DCC()"
+)
+
+
+def _inferred(algorithm: Algorithm) -> PosteriorWithEvidence:
+    """Run until a limit is reached; from the start again if the division takes another form."""
+    while True:
+        try:
+            with np.errstate(all="ignore"):  # densities overflow far from the mass
+                posterior = algorithm.infer()
+        except Restarted:
+            algorithm = algorithm.begun_again()
+            continue
+        posterior.resume = _Continuing(algorithm)
+        return posterior

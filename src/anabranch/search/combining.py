@@ -126,8 +126,8 @@ class Combining:
     def _notes(self, state: SearchState) -> Iterator[str]:
         """What the user asked for and did not get, and what went wrong on single paths."""
         table = state.table
-        if state.checkpoint is not None and state.checkpoint.failure:
-            yield state.checkpoint.failure
+        if state.visit_log.failure:
+            yield state.visit_log.failure
         for name in sorted(state.division.unmet_split):
             yield f"split names the site {name!r}, which no execution has met. Check its spelling."
         yield from state.start_notes

@@ -253,9 +253,7 @@ def _is_current(state: SearchState, record: PathRecord) -> bool:
 def _states(state: SearchState, record: PathRecord, rng: np.random.Generator) -> np.ndarray:
     """Some draws of a path, from which to propose, in its own coordinates."""
     draw = partial(_draw, state.settings, record)
-    if state.checkpoint is None:
-        return draw(rng)
-    return state.checkpoint.journal.draws(record.path, record.visits, rng, draw)
+    return state.visit_log.journal.draws(record.path, record.visits, rng, draw)
 
 
 def _draw(settings: DCC, record: PathRecord, rng: np.random.Generator) -> np.ndarray:

@@ -13,31 +13,35 @@ from anabranch.progress import Progress
 from anabranch.search.state import SearchState
 from anabranch.workers import Workers
 
-__all__ = ["infer_paths"]
+__all__ = ["infer_paths", "search_paths"]
 
 
 def infer_paths(state: SearchState, workers: Workers, progress: Progress) -> PosteriorWithEvidence:
     """Run rounds until there is a reason to stop, and combine the paths."""
-    limits, settings, checkpoint = state.limits, state.settings, state.checkpoint
+    stopped, limits, visit_log = search_paths(state, workers, progress), state.limits, state.visit_log
+    visit_log.complete(state.table)
+    visit_log.end_part(state.status, limits, is_over=not limits.is_over and stopped != OUT_OF_MEMORY)
+    state.settings.stopping.check_some_estimate(state)
+    return state.settings.combining.posterior(state, stopped or INTERRUPTED)
+
+
+def search_paths(state: SearchState, workers: Workers, progress: Progress) -> str:
+    """Run rounds until there is a reason to stop, as a sentence; empty after an interrupt."""
+    settings = state.settings
     try:
-        with enforced(limits):
+        with enforced(state.limits):
             if not state.is_explored:
                 settings.discovery.explore(state)
                 settings.visiting.make_prior_estimates(state, workers)
                 state.is_explored = True
-            stopped = _run_rounds(state, workers, progress)
+            return _run_rounds(state, workers, progress)
     except LimitReached:
-        stopped = limits.exceeded(0)
+        return state.limits.exceeded(0)
     except KeyboardInterrupt:
-        limits.cancelled.set()
-        stopped = ""
+        state.limits.cancelled.set()
+        return ""
     except MemoryError:
-        stopped = OUT_OF_MEMORY
-    if checkpoint is not None:
-        checkpoint.complete(state.table)
-        checkpoint.end_part(state.status, limits, is_over=not limits.is_over and stopped != OUT_OF_MEMORY)
-    settings.stopping.check_some_estimate(state)
-    return settings.combining.posterior(state, stopped or INTERRUPTED)
+        return OUT_OF_MEMORY
 
 
 def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str:
@@ -55,8 +59,7 @@ def _run_rounds(state: SearchState, workers: Workers, progress: Progress) -> str
             settings.discovery.discover(state, visits)
         state.rounds += 1
         progress.update(state.status)
-        if state.checkpoint is not None:
-            state.checkpoint.save(state.status, state.limits)
+        state.visit_log.save(state.status, state.limits)
         if reason := settings.stopping.at_tolerance(state):
             state.is_cut_short = False
             return reason

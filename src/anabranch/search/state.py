@@ -17,7 +17,7 @@ from anabranch.search.expectation_error import ExpectationError, ExpectationErro
 from anabranch.search.visit import Visitor
 
 if TYPE_CHECKING:
-    from anabranch.checkpoint import Checkpoint
+    from anabranch.checkpoint import VisitLog
     from anabranch.search.climb import Climb
     from anabranch.search.walk import Walk
 
@@ -40,14 +40,17 @@ class SearchState(AllocationState):
         walk: the walk over paths, if there is one.
         climb: the climb before it, if there was one.
         is_explored: True once the prior was explored, and the rounds have begun.
-        seconds: how long the run took before it went on.
-        checkpoint: where the run is saved, if it is.
+        seconds, begun_at: how long the run took before it went on, and its evaluations then.
+        visit_log: what the visits found out, by which the run goes on in another process.
+        ended: the limits of the parts of the run before this one, each of which went on from the one before (`more`).
         started_from: the root of the tree of decisions from which the paths to begin with were looked for.
         start_notes: what was not found of them.
         expectations: computes the error of the expectation that the run is asked for, if it is.
     """
 
     division: Division
+    visit_log: VisitLog
+    ended: list[Limits] = field(default_factory=list)
     executions: int = 0
     is_exploration_cut: bool = False
     first_visits: int = 0
@@ -59,7 +62,7 @@ class SearchState(AllocationState):
     climb: Climb | None = None
     is_explored: bool = False
     seconds: float = 0.0
-    checkpoint: Checkpoint | None = None
+    begun_at: int = 0
     started_from: object = None
     start_notes: list[str] = field(default_factory=list)
     expectations: ExpectationErrors | None = None
@@ -67,10 +70,11 @@ class SearchState(AllocationState):
     def go_on(self, limits: Limits) -> None:
         """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
         self.seconds += self.limits.elapsed
+        self.begun_at = self.table.evaluations
+        self.ended.append(self.limits)
         self.is_explored = self.is_explored and not self.is_exploration_cut
         self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
-        if self.checkpoint is not None:
-            self.checkpoint.begin_part()
+        self.visit_log.begin_part()
 
     def settle_budget(self) -> None:
         """Take the default budget of the program, if the user gave none, once it is known how the program runs."""

@@ -17,8 +17,8 @@ class Stopping:
     """Why a run stops, as a sentence; an empty one if it goes on.
 
     Args:
-        unspent_share: the part of the budget that is not worth another round; a smaller one makes rounds with few
-            evaluations at the end.
+        unspent_share: the part of the budget, of what was given when the run began or went on, that is not worth
+            another round; a smaller one makes rounds with few evaluations at the end.
     """
 
     unspent_share: float = 0.01
@@ -29,7 +29,8 @@ class Stopping:
     def at_limit(self, state: SearchState) -> str:
         """Stop if the budget or the time does not allow another round."""
         budget, evaluations, least = state.limits.budget, state.table.evaluations, state.settings.thresholds.min_visit
-        is_spent = state.rounds and budget - evaluations < max(self.unspent_share * budget, state.idle_rounds * least)
+        unspent = max(self.unspent_share * (budget - state.begun_at), state.idle_rounds * least)
+        is_spent = state.rounds and budget - evaluations < unspent
         return state.limits.exceeded(budget if is_spent else evaluations)
 
     def at_tolerance(self, state: SearchState) -> str:

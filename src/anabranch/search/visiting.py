@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -63,8 +62,7 @@ class Visiting:
         evaluations = started
         waiting = sum(not record.visits for record in table)
         tasks = [Task.of(visit, waiting) for visit in visits]
-        make = workers.visit if state.checkpoint is None else partial(state.checkpoint.visit, workers)
-        outcomes, total = make(state.visitor, tasks), before
+        outcomes, total = state.visit_log.visit(workers, state.visitor, tasks), before
         for visit, outcome, earlier in zip(visits, outcomes, spent, strict=True):
             if outcome is None:
                 continue

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from anabranch import errors
 from anabranch.combine.draws import Picked
 from anabranch.combine.names import Place, listed_names, place_of
+from anabranch.combine.outcomes import outcomes_at
 from anabranch.combine.solution import Solution
 from anabranch.label import Label, is_label
 from anabranch.report.plots.canvas import OF_PATHS, OTHERS, span
@@ -119,7 +120,7 @@ def _found(name: str, solutions: Sequence[Solution], picked: Sequence[Picked]) -
 
 def _columns(place: Place, picked: Picked) -> Iterator[np.ndarray]:
     """The variable at the draws of a path that have it, in one array for each decision sequence."""
-    for named in picked.solution.path.outcomes(picked.points):
+    for named in outcomes_at(picked.solution.path, picked.points):
         if place.name in named.values:
             yield named.values[place.name]
         elif place.name in named.deterministics:
