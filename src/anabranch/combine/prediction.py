@@ -159,7 +159,7 @@ def _place(
     """Enter executions with their new data as draws, each at its position; gives the names of the new data."""
     known, names = set(given), dict[str, None]()
     for group in arrived:
-        if group.path is None or (group.run is not None and group.run.invalid is not None):
+        if group.path is None or (group.run is not None and group.run.invalid):
             continue
         _check_proper(group, known)
         named = group.outcome()
