@@ -448,6 +448,8 @@ BAD = np.array([0.5, 0.7])
 INVALID = {
     "scale": (lambda x: dist.Normal(x, -1.0), "scale = -1.0 is not positive"),
     "scale of jax": (lambda x: dist.Normal(x, jnp.array(-1.0)), "scale = -1.0 is not positive"),
+    "rate": (lambda x: dist.Poisson(float("nan")), "rate = nan is not at least 0.0"),
+    "trials": (lambda x: dist.Binomial(-1, 0.5), "total_count = -1 is not a whole number of at least 0"),
     "one of many": (lambda x: dist.Normal(x, jnp.array([1.0, -2.0])), "-2.0"),
     "probabilities": (lambda x: dist.Categorical(BAD), "probs = [0.5, 0.7] is not non-negative with a sum of one"),
     "probabilities of jax": (lambda x: dist.Categorical(jnp.array(BAD)), "sum of one"),

@@ -125,12 +125,23 @@ _DOMAINS = {
     "positive": "positive",
     "nonnegative": "non-negative",
 }
+_RELATIONS = {
+    "greater_than": "greater than", "greater_than_eq": "at least", "less_than": "less than", "less_than_eq": "at most",
+    "interval": "between", "integer_interval": "a whole number between",
+    "integer_greater_than": "a whole number of at least", "integer_nonnegative": "a whole number of at least",
+    "integer_positive": "a whole number of at least",
+}  # fmt: skip
 
 
 def _domain(constraint: Any) -> str:
-    """What a parameter must be, in words: `positive`, `between 0 and 1`, `greater than(1.0)`."""
+    """What a parameter must be, in words: `positive`, `between 0 and 1`, `at least 1.0`."""
     known = [words for name, words in _DOMAINS.items() if constraint is getattr(constraints, name)]
-    return known[0] if known else support_text(constraint).replace("_", " ")
+    if known:
+        return known[0]
+    name, _, bounds = support_text(constraint).partition("(")
+    if name in _RELATIONS:
+        return f"{_RELATIONS[name]} {bounds.rstrip(')').replace(', ', ' and ')}"
+    return support_text(constraint).replace("_", " ")
 
 
 def offender(value: Any, held: np.ndarray) -> str:
