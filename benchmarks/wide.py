@@ -105,7 +105,8 @@ def selection_case(p: int, correlation: float = 0.0) -> Case:
     X, y = regression_data(p, correlation)
     total, included = all_models(X, y) if p <= 20 else (np.nan, gibbs_over_models(X, y, sweeps=60))
     means: list[Pair] = [(f"z{j}", partial(value_of, f"z{j}"), float(included[j])) for j in range(p)]
-    return Case(f"selection-{p}", selection, (X, y), total, means, {} if p <= 12 else {"seconds": 170.0})
+    limits = {"tolerance": 0.002} if p <= 12 else {"seconds": 170.0}
+    return Case(f"selection-{p}", selection, (X, y), total, means, limits)
 
 
 def value_of(name: str, draw: Any) -> float:

@@ -121,14 +121,18 @@ def unmet_values(root: DecisionNode, beyond: int) -> list[UnmetValue]:
     found: list[UnmetValue] = []
     for nodes in _asking_for_sites(root).values():
         met = {int(child.answer) for node in nodes for child in node.children.values() if child.answer is not None}
-        free = [node for node in nodes if not any(each.parent.question[0] is None for each in node.way())]  # type: ignore[union-attr,index]
-        if not free or not met:
+        most_visited = sorted(nodes, key=lambda node: -node.visits)
+        node = next((node for node in most_visited if _is_without_guard(node)), None)
+        if node is None or not met:
             continue
-        node = max(free, key=lambda node: node.visits)
         site = _site(node)
         low, high = (float(bound[0]) for bound in bounds_of(site))
         found += [UnmetValue(node, site, value) for value in _near(met, beyond) if low <= value <= high]
     return found
+
+
+def _is_without_guard(node: DecisionNode) -> bool:
+    return not any(each.parent.question[0] is None for each in node.way())  # type: ignore[union-attr,index]
 
 
 def _near(met: set[int], beyond: int) -> Iterator[int]:
