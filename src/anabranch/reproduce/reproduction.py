@@ -13,7 +13,7 @@ import jax
 
 from anabranch.reproduce import docs_page, figures, page, table
 from anabranch.reproduce.archive import ARCHIVE, pack, unpack
-from anabranch.reproduce.experiments import BUDGET, EXPERIMENTS
+from anabranch.reproduce.experiments import EXPERIMENTS
 from anabranch.reproduce.records import Record, Task, machine, read_all, run
 from anabranch.reproduce.truth import all_truths
 
@@ -52,7 +52,7 @@ class Settings:
         return sorted(tasks, key=lambda task: task.seed)
 
     def budget_of(self, experiment: str) -> int:
-        return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else BUDGET)
+        return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else EXPERIMENTS[experiment].budget)
 
 
 def reproduce(settings: Settings) -> list[str]:
