@@ -145,7 +145,7 @@ def test_an_estimate_made_at_the_end_has_a_history_of_smaller_budgets(tmp_path: 
 
 def test_the_first_runs_of_all_methods_come_first() -> None:
     tasks = reproduction.Settings(["gmm", "misspecified", "induction"], Path()).tasks()
-    assert len(tasks) == 8 * 15 + 3 * 5 + 8 * 15
+    assert len(tasks) == 9 * 15 + 4 * 5 + 9 * 15
     assert [task.seed for task in tasks] == sorted(task.seed for task in tasks)
     assert {task.budget for task in tasks} == {1_000_000}
 
@@ -209,7 +209,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
         (["reproduce", "gmm", "--methods", "is,nuts"], "gmm has no method nuts"),
         (
             ["reproduce", "misspecified", "--methods", "is"],
-            "misspecified has no method is; there are default, paper, rmh",
+            "misspecified has no method is; there are default, paper, rmh, rmh_single",
         ),
         (["reproduce", "gmm", "--runs", "0"], "must be a whole number, at least 1; got '0'"),
         (["reproduce", "gmm", "--runs", "abc"], "must be a whole number, at least 1; got 'abc'"),
@@ -224,8 +224,11 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 
 SMALLEST = {
     "gmm": (1_000, ("is",)),
+    "uncertain": (1_000, ("is",)),
     "misspecified": (100, ("rmh",)),
     "induction": (3_000, ("default", "is")),
+    "convergence": (3_000, ("default",)),
+    "planar": (2_000, ("default",)),
 }
 """Evaluations with which every method has something to show; paths of mixtures take long to compile, so few of them."""
 
@@ -255,6 +258,7 @@ def test_the_quick_version(
     wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}
     assert found == wanted
     names = {"predictive", "evidence", "probability", "visits", "misspecified_probability", "functions", "resources"}
+    names |= {"clusters", "distance", "convergence"}
     for name in names:
         assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 10_000
         assert (tmp_path / "figures" / f"{name}.svg").exists()

@@ -12,7 +12,7 @@ from string import Template
 
 import pandas as pd
 
-from anabranch.report.table import html_table
+from anabranch.report.table import html_table, number
 from anabranch.reproduce import table
 from anabranch.reproduce.convergence import errors_of
 from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text, runs_of
@@ -118,7 +118,7 @@ def _slopes(section: Section, results: Results) -> str:
         errors = errors_of(runs, results.truths.induction)
         if errors is not None:
             rows.append([METHODS[method].label, str(len(runs)), f"{errors.at(errors.evaluations[-1]):.1e}",
-                         f"{errors.slope:.2f}"])  # fmt: skip
+                         number(errors.slope, 2)])  # fmt: skip
     header = ["method", "runs", "error of log Z at the end (nats)", "slope"]
     return html_table(header, rows) if rows else ""
 

@@ -29,7 +29,7 @@ def of_tables(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     for name, frame in tables.items():
         rows = {row["method"]: row for row in frame.to_dict("records")}
         parts[f"{name}_words"] = _listed(write[name](rows))
-    parts["calibration"] = _listed(_of_errors(tables))
+    parts |= {"calibration": _listed(_of_errors(tables)), "summary": _summary(tables)}
     return parts
 
 
@@ -40,8 +40,7 @@ def of_convergence(records: Sequence[Record], truths: Truths) -> dict[str, str]:
         errors = errors_of(runs, truths.induction)
         if errors is not None:
             cells = [_error(errors.at(n)) for n in DECADES]
-            slope = f"{errors.slope:.2f}" if errors.slope == errors.slope else "–"
-            lines.append([METHODS[name].label, str(len(runs)), *cells, slope])
+            lines.append([METHODS[name].label, str(len(runs)), *cells, number(errors.slope, 2)])
     header = ["method", "runs", *(f"after {n:,}" for n in DECADES), "slope"]
     rule = [":--"] + ["--:"] * (len(header) - 1)
     table = "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *lines])
@@ -87,9 +86,9 @@ def _of_chains(rows: Rows) -> list[str]:
 
 def _of_induction(rows: Rows) -> list[str]:
     out = [
-        f"{NAMES[method]}: the LPPD is within {_error(row['lppd_farthest'])} nats of the exact one in each of "
-        f"{_runs(row['runs'])}, and {row['heavy_share_median']:.0%} of the evaluations (the median) went to the four "
-        f"paths with the mass; between the runs it was {row['heavy_share_min']:.0%} to {row['heavy_share_max']:.0%}."
+        f"{NAMES[method]}: the LPPD is within {_error(row['lppd_farthest'])} nats of the exact one in "
+        f"{_runs(row['runs'])}, and {row['heavy_share_median']:.0%} of the evaluations went to the four paths with the "
+        f"mass (the median; {row['heavy_share_min']:.0%} to {row['heavy_share_max']:.0%})."
         for method, row in _ours(rows)
     ]
     best_first = sorted(rows.values(), key=lambda row: -row["lppd_mean"])
@@ -109,6 +108,27 @@ def _of_errors(tables: Mapping[str, pd.DataFrame]) -> list[str]:
                     f"{_runs(row['runs'])}."
                 )
     return out
+
+
+def _summary(tables: Mapping[str, pd.DataFrame]) -> str:
+    """What the default did, in one sentence for each experiment."""
+    rows = {
+        name: row for name, frame in tables.items() for row in frame.to_dict("records") if row["method"] == "default"
+    }
+    out = []
+    if row := rows.get("gmm"):
+        error = _error(row["log_evidence_largest_error"])
+        out.append(f"the mixture: the default is within {error} nats of log Z in {_runs(row['runs'])};")
+    if row := rows.get("misspecified"):
+        found = f"{row['discovered_runs']} of {_runs(row['runs'])}"
+        out.append(f"the mixture under a misspecified prior: it finds the five clusters in {found};")
+    if row := rows.get("induction"):
+        distance = _error(row["lppd_farthest"])
+        out.append(
+            f"function induction: it is within {distance} nats of the exact predictive density of 30 held-out points "
+            f"in {_runs(row['runs'])}."
+        )
+    return _listed(out)
 
 
 def _ours(rows: Rows) -> list[tuple[str, Row]]:
