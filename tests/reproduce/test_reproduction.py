@@ -87,6 +87,19 @@ def test_what_is_measured_of_a_mixture() -> None:
     measured = experiment.measure(ab.infer(experiment.program, *experiment.args, engine=engine, budget=400))
     assert sum(measured["probability"].values()) == pytest.approx(1)
     assert np.trapezoid(measured["predictive"]["density"], measured["predictive"]["y"]) == pytest.approx(1, abs=0.02)
+    assert measured["chains"] == 20 > measured["chains_that_moved"]
+    assert 1 <= measured["least_K"] <= min(map(int, measured["probability"]))
+
+
+def test_the_best_means_in_the_plane_are_where_the_density_is_flat() -> None:
+    """Given its covariance, the best mean of the only cluster is that of a conjugate normal model."""
+    experiment = experiments.EXPERIMENTS["planar"]
+    measured = experiment.measure(ab.infer(experiment.program, *experiment.args, budget=2_000, tolerance=None))
+    [[(mean, covariance)], two] = measured["best"]
+    y, precision = programs.planar_mixture_data(), np.linalg.inv(covariance)
+    expected = np.linalg.solve(len(y) * precision + np.eye(2) / 9, len(y) * precision @ y.mean(axis=0))
+    np.testing.assert_allclose(mean, expected, atol=1e-3)
+    assert len(two) == 2
 
 
 @pytest.mark.slow

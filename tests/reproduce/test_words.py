@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.reproduce import beside, words
 from anabranch.reproduce.convergence import errors_of
+from anabranch.reproduce.rows import heavy_paths, share_of
 from anabranch.reproduce.truth import all_truths
 
 TRUTHS = all_truths()
@@ -59,6 +60,13 @@ def test_sentences_have_the_numbers_of_the_tables() -> None:
     )
     assert "within 0.004 nats of the exact one in 1 run, and 50% of the evaluations" in parts["induction_words"]
     assert parts["calibration"].endswith("have mean 0.50 and standard deviation 1.50 over 3 runs.")
+
+
+def test_the_share_of_the_heavy_paths_by_hand() -> None:
+    heavy = heavy_paths(TRUTHS.induction.weights, TRUTHS.induction)
+    assert set(heavy) == {"x+sx2", "sx2+x", "sx+sx2", "sx2+sx"}
+    spent = {"x+sx2": {"spent": [10, 30]}, "sx2+x": {"spent": [20]}, "x": {"spent": [5, 50]}}
+    assert share_of({"resources": spent}, heavy) == pytest.approx(0.5)
 
 
 def test_chains_are_told_by_how_many_moved() -> None:
