@@ -268,7 +268,7 @@ def test_the_quick_version(
     assert command.main(["reproduce", "all", "--quick", "--out", str(tmp_path), "--workers", str(workers)]) == 0
     spent = {name: each.quick_budget for name, each in experiments.EXPERIMENTS.items()}
     found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path, spent)}
-    wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}
+    wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.quick_methods}
     assert found == wanted
     names = {"predictive", "evidence", "probability", "visits", "misspecified_probability", "functions", "resources"}
     names |= {"clusters", "distance", "convergence"}

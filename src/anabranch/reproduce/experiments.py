@@ -54,7 +54,8 @@ TO_THE_LIMIT: Mapping[str, Engine] = {"default": ENGINES["default"], "paper": ab
 class Experiment:
     """A program with its data, the methods, the runs of each, and the measures of a run.
 
-    `quick_budget` is the budget of the quick version, with one run per method, and `budget` that of the other.
+    `quick_budget` is the budget of the quick version, with one run per method, and `budget` that of the other. Methods
+    that are `not_quick`, as one chain that makes as many steps as many do, are left out of the quick version.
     """
 
     program: Callable[..., Any]
@@ -64,12 +65,19 @@ class Experiment:
     measure: Callable[[ab.Posterior], dict[str, Any]]
     quick_budget: int
     budget: int = BUDGET
+    not_quick: tuple[str, ...] = ()
+
+    @property
+    def quick_methods(self) -> list[str]:
+        """The methods of the quick version."""
+        return [method for method in self.engines if method not in self.not_quick]
 
 
 def _induction() -> Experiment:
     (x, y), (x_test, y_test) = programs.function_induction_data(), programs.function_induction_test_data()
     everywhere = np.concatenate([x, x_test, measures.GRID_X])
-    return Experiment(programs.function_induction, (everywhere, y), ENGINES, 15, measures.of_induction(y_test), 160_000)
+    return Experiment(programs.function_induction, (everywhere, y), ENGINES, 15, measures.of_induction(y_test), 160_000,
+                      not_quick=("rmh_single",))  # fmt: skip
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {

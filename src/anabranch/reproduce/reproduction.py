@@ -46,7 +46,7 @@ class Settings:
             for name in self.experiments
             for experiment in [EXPERIMENTS[name]]
             for method in experiment.engines
-            if self.methods is None or method in self.methods
+            if method in (self.methods or (experiment.quick_methods if self.quick else experiment.engines))
             for seed in range(self.runs or (1 if self.quick else experiment.runs))
         ]
         return sorted(tasks, key=lambda task: task.seed)

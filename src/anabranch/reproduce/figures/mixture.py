@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anabranch.programs import mixture_data
+from anabranch.report.table import number
 from anabranch.reproduce.figures.labels import METHODS, Method, probability_text, runs_of
 from anabranch.reproduce.figures.panels import SMALL, draw_strips, panel_grid, strip_height
 from anabranch.reproduce.records import Record
@@ -19,6 +20,8 @@ __all__ = ["distance", "evidence", "misspecified_probability", "predictive", "pr
 MIN_ERROR = 1e-12
 """Smaller errors are drawn here, on the logarithmic axis."""
 BINS = np.linspace(0, 20, 101).tolist()
+LARGE_DISTANCE = 0.01
+"""The axis of the distances begins here at the latest."""
 HEADROOM = 1.6
 """The height of a panel relative to the histogram of the data; densities above it are cut, with a remark."""
 
@@ -138,8 +141,9 @@ def distance(records: Sequence[Record], truths: Truths) -> Figure | None:
         method: [max(distance_of(run["probability"], exact), MIN_ERROR) for run in found]
         for method, found in runs.items()
     }
-    draw_strips(axes, values, lambda value: f"{value:.1e}")
-    axes.set(xscale="log", xlabel="distance of p(K | y) from the exact one, in total variation")
+    draw_strips(axes, values, lambda value: number(value, 2) if value >= 0.001 else f"{value:.1e}")
+    lowest = min(LARGE_DISTANCE, *map(min, values.values()))
+    axes.set(xscale="log", xlim=(lowest / 2, 1.2), xlabel="distance of p(K | y) from the exact one, in total variation")
     figure.suptitle("Where the number of clusters is uncertain: distance of its posterior from the exact one")
     return figure
 

@@ -30,7 +30,7 @@ def clusters(records: Sequence[Record], truths: Truths) -> Figure | None:
         for mean, covariance in best:
             _draw(axes, np.array(mean), np.array(covariance))
         axes.set_title(f"K = {len(best)}", fontsize=10)
-    panels[0].set_aspect("equal")
+        axes.set_aspect("equal", adjustable="box")
     figure.suptitle("The best point of each path: means, and covariances by ellipses of two deviations")
     return figure
 
