@@ -92,9 +92,10 @@ def test_the_numbers_of_a_page_are_those_of_the_records(tmp_path: Path) -> None:
 
 def test_the_page_of_the_documentation_has_a_place_for_every_table() -> None:
     page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
-    for experiment in experiments.EXPERIMENTS.keys() - {"planar"}:
-        assert f"<!-- {experiment} -->\n| method | runs |" in page
-    assert page.count("<!-- end -->") == len(re.findall(r"<!-- (?!end )\w+ -->", page)) == 11
+    for experiment in experiments.EXPERIMENTS:
+        assert f"<!-- {experiment}_pictures -->" in page
+        assert (f"<!-- {experiment} -->" in page) == (experiment != "planar")
+    assert page.count("<!-- end -->") == len(re.findall(r"<!-- (?!end )\w+ -->", page)) == 18
 
 
 @pytest.mark.parametrize("page", [DOCS / "reproduction.md", DOCS / "theory.md", DOCS.parent / "README.md"])
@@ -126,8 +127,8 @@ def test_a_page_gets_the_numbers_and_the_pictures(tmp_path: Path) -> None:
     (tmp_path / "figures" / "visits.png").write_bytes(b"new")
     (tmp_path / "pictures").mkdir()
     page = tmp_path / "page.md"
-    page.write_text("<!-- gmm -->\n<!-- end -->\n![x](pictures/visits.png) ![y](pictures/other.png)\n")
+    page.write_text("<!-- gmm -->\n<!-- end -->\n<!-- gmm_pictures -->\n<!-- end -->\n![x](pictures/visits.png)\n")
     docs_page.update(page, RECORDS, all_truths(), tmp_path / "figures")
     assert "| Anabranch (default) | 2 |" in page.read_text()
     assert (tmp_path / "pictures" / "visits.png").read_bytes() == b"new"
-    assert not (tmp_path / "pictures" / "other.png").exists()
+    assert "![Probability of five clusters](reproduction/probability.png)\n<!-- end -->" in page.read_text()

@@ -2,7 +2,8 @@
 
 What stands between the lines `<!-- NAME -->` and `<!-- end -->` is made from the records: the table of an experiment
 (`gmm`, `uncertain`, `misspecified`, `induction`, `convergence`), what there is to say of it (`gmm_words`, …), the
-paper's numbers beside ours (`beside`), or where the runs came from (`runs`).
+paper's numbers beside ours (`beside`), where the runs came from (`runs`), or pictures (`gmm_pictures`, …): of an
+experiment without runs there are none.
 """
 
 import re
@@ -18,11 +19,33 @@ from anabranch.reproduce.truth import Truths
 
 __all__ = ["update", "updated"]
 
+_FOLDER = "reproduction"
+"""Where the pictures are, beside the page."""
+_PICTURES = {
+    "gmm": {
+        "predictive": "Posterior predictive densities",
+        "evidence": "Squared error of log Z against evaluations",
+        "probability": "Probability of five clusters",
+    },
+    "uncertain": {"distance": "Distance of the posterior of K from the exact one"},
+    "misspecified": {
+        "visits": "Numbers of clusters visited",
+        "misspecified_probability": "Probability of five clusters under the misspecified prior",
+    },
+    "induction": {
+        "functions": "Posterior functions",
+        "resources": "Evidence of each path, and what was spent on it",
+    },
+    "convergence": {"convergence": "Error of log Z against evaluations"},
+    "planar": {"clusters": "Means and covariances of one cluster and of two"},
+}
+"""By experiment: the figures that it has, with their captions."""
+
 
 def update(page: Path, records: Sequence[Record], truths: Truths, figures: Path) -> None:
     """Bring a page up to date, and the pictures beside it that have the name of a figure."""
-    text = page.read_text(encoding="utf-8")
-    page.write_text(updated(text, records, truths), encoding="utf-8")
+    text = updated(page.read_text(encoding="utf-8"), records, truths)
+    page.write_text(text, encoding="utf-8")
     for picture in re.findall(r"\]\(([\w/]+\.png)\)", text):
         drawn = figures / Path(picture).name
         if drawn.exists():
@@ -34,6 +57,7 @@ def updated(page: str, records: Sequence[Record], truths: Truths) -> str:
     tables = table.tables(records, truths)
     parts = {name: table.markdown(frame) for name, frame in tables.items()}
     parts |= words.of_tables(tables) | words.of_convergence(records, truths)
+    parts |= {f"{name}_pictures": _pictures(name) for name in {each["experiment"] for each in records}}
     parts |= {"beside": beside.markdown(tables, truths), "runs": _origin(records)}
 
     def part(match: re.Match[str]) -> str:
@@ -41,6 +65,11 @@ def updated(page: str, records: Sequence[Record], truths: Truths) -> str:
         return f"<!-- {name} -->\n{parts.get(name) or before.strip()}\n<!-- end -->"
 
     return re.sub(r"<!-- (\w+) -->\n(.*?)<!-- end -->", part, page, flags=re.DOTALL)
+
+
+def _pictures(experiment: str) -> str:
+    """The pictures of an experiment, as Markdown."""
+    return "\n\n".join(f"![{words}]({_FOLDER}/{name}.png)" for name, words in _PICTURES[experiment].items())
 
 
 def _origin(records: Sequence[Record]) -> str:
