@@ -58,6 +58,9 @@ def test_sentences_have_the_numbers_of_the_tables() -> None:
         "- `DCC.paper()` visits K = 5 in 2 of 3 runs, first after 7,000 (6,000 to 8,000) evaluations, and 24 to 27 "
         "paths in all; its error of log Z is at most 0.25."
     )
+    never = MIXTURE | {"discovered_runs": 0, "discovered_median": float("nan")}
+    never_words = words.of_tables({"misspecified": pd.DataFrame([never])})["misspecified_words"]
+    assert never_words == "- `DCC.paper()` does not visit K = 5 in 3 runs; its error of log Z is at most 0.25."
     assert "within 0.004 nats of the exact one in 1 run, and 50% of the evaluations" in parts["induction_words"]
     assert parts["calibration"].endswith("have mean 0.50 and standard deviation 1.50 over 3 runs.")
 

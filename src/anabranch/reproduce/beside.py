@@ -65,18 +65,20 @@ def _of(rows: Mapping[str, Mapping[str, Row]], method: str) -> str:
 
 
 def _probability(row: Row) -> str:
-    return f"{probability_text(row['probability_median'])}, median of {row['runs']}"
+    median = probability_text(row["probability_median"])
+    return f"{median} (1 run)" if row["runs"] == 1 else f"{median}, median of {row['runs']}"
 
 
 def _discovered(row: Row) -> str:
     if not row["discovered_runs"]:
         return "never"
     median, low, high = (number(row[f"discovered_{which}"]) for which in ("median", "min", "max"))
-    return f"{median} ({low} – {high})"
+    return median if low == high else f"{median} ({low} – {high})"
 
 
 def _paths(row: Row) -> str:
-    return f"{row['paths_min']} – {row['paths_max']}"
+    low, high = row["paths_min"], row["paths_max"]
+    return str(low) if low == high else f"{low} – {high}"
 
 
 def _lppd(row: Row) -> str:

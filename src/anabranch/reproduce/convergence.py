@@ -32,8 +32,8 @@ class Errors:
     constant: float
 
     def at(self, evaluations: float) -> float:
-        """The error after so many evaluations; nan outside the grid."""
-        if not self.evaluations[0] <= evaluations <= 1.001 * self.evaluations[-1]:
+        """The error after so many evaluations; nan outside the grid, but for what a last step did not spend."""
+        if not self.evaluations[0] <= evaluations <= 1.02 * self.evaluations[-1]:
             return float("nan")
         return float(np.exp(np.interp(np.log(evaluations), np.log(self.evaluations), np.log(self.error))))
 

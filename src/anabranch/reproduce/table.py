@@ -100,7 +100,9 @@ def _in_runs(row: Row, count: str) -> str:
 
 
 def _short(value: float) -> str:
-    """An error, to two digits."""
+    """An error, to two digits, but for what rounding makes of it."""
+    if 0 < value < 1e-12:
+        return "< 1e-12"
     return number(value, 2) if 0.01 <= value < 1e6 or not value else f"{value:.1e}"
 
 

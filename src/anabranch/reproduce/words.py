@@ -49,9 +49,8 @@ def of_convergence(records: Sequence[Record], truths: Truths) -> dict[str, str]:
 
 def _of_mixture(rows: Rows) -> list[str]:
     out = [
-        f"{NAMES[method]} visits K = 5 in {row['discovered_runs']} of {_runs(row['runs'])}, first after "
-        f"{_span(row, 'discovered')} evaluations, and {_low_high(row, 'paths')} paths in all; its error of log Z is at "
-        f"most {_error(row['log_evidence_largest_error'])}."
+        f"{NAMES[method]} {_visits(row)}, and {_low_high(row, 'paths')} paths in all; its error of log Z is at most "
+        f"{_error(row['log_evidence_largest_error'])}."
         for method, row in _ours(rows)
     ]
     return out + _of_chains(rows)
@@ -67,9 +66,7 @@ def _of_uncertain(rows: Rows) -> list[str]:
 
 def _of_misspecified(rows: Rows) -> list[str]:
     out = [
-        f"{NAMES[method]} visits K = 5 in {row['discovered_runs']} of {_runs(row['runs'])}, first after "
-        f"{_span(row, 'discovered')} evaluations; its error of log Z is at most "
-        f"{_error(row['log_evidence_largest_error'])}."
+        f"{NAMES[method]} {_visits(row)}; its error of log Z is at most {_error(row['log_evidence_largest_error'])}."
         for method, row in _ours(rows)
     ]
     return out + _of_chains(rows)
@@ -88,7 +85,7 @@ def _of_induction(rows: Rows) -> list[str]:
     out = [
         f"{NAMES[method]}: the LPPD is within {_error(row['lppd_farthest'])} nats of the exact one in "
         f"{_runs(row['runs'])}, and {row['heavy_share_median']:.0%} of the evaluations went to the four paths with the "
-        f"mass (the median; {row['heavy_share_min']:.0%} to {row['heavy_share_max']:.0%})."
+        f"mass{_median_of(row)}."
         for method, row in _ours(rows)
     ]
     best_first = sorted(rows.values(), key=lambda row: -row["lppd_mean"])
@@ -110,6 +107,13 @@ def _of_errors(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     return out
 
 
+def _median_of(row: Row) -> str:
+    """What is said of a share that is the median of several runs."""
+    if row["runs"] == 1:
+        return ""
+    return f" (the median; {row['heavy_share_min']:.0%} to {row['heavy_share_max']:.0%})"
+
+
 def _summary(tables: Mapping[str, pd.DataFrame]) -> str:
     """What the default did, in one sentence for each experiment."""
     rows = {
@@ -120,8 +124,7 @@ def _summary(tables: Mapping[str, pd.DataFrame]) -> str:
         error = _error(row["log_evidence_largest_error"])
         out.append(f"the mixture: the default is within {error} nats of log Z in {_runs(row['runs'])};")
     if row := rows.get("misspecified"):
-        found = f"{row['discovered_runs']} of {_runs(row['runs'])}"
-        out.append(f"the mixture under a misspecified prior: it finds the five clusters in {found};")
+        out.append(f"the mixture under a misspecified prior: it finds the five clusters in {_found(row)};")
     if row := rows.get("induction"):
         distance = _error(row["lppd_farthest"])
         out.append(
@@ -141,6 +144,19 @@ def _listed(sentences: Sequence[str]) -> str:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
+
+
+def _visits(row: Row) -> str:
+    """When K = 5 was visited."""
+    if not row["discovered_runs"]:
+        return f"does not visit K = 5 in {_runs(row['runs'])}"
+    return f"visits K = 5 in {_found(row)}, first after {_span(row, 'discovered')} evaluations"
+
+
+def _found(row: Row) -> str:
+    """The runs that visited K = 5."""
+    found, runs = row["discovered_runs"], row["runs"]
+    return _runs(runs) if found == runs else f"{found} of {_runs(runs)}"
 
 
 def _error(value: float) -> str:
