@@ -24,7 +24,8 @@ examples:
 def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = new_parser(commands, "reproduce", perform, what="reproduce the paper's experiments", more=_MORE)
-    parser.add_argument("experiment", choices=[*_EXPERIMENTS, "all"])
+    parser.add_argument("experiment", choices=[*_EXPERIMENTS, "all"], metavar="EXPERIMENT",
+                        help=f"{', '.join(_EXPERIMENTS)}, or all")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a small version, in about two minutes")
     where = "where to write (default: reproduction, or reproduction-quick)"
     parser.add_argument("--out", type=Path, dest="folder", help=where)
