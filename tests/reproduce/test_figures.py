@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from anabranch.reproduce import figures, page, table
+from anabranch.reproduce import experiments, figures, page, table
 from anabranch.reproduce.figures import FIGURES
 from anabranch.reproduce.figures.labels import METHODS, probability_text
 from anabranch.reproduce.page import SECTIONS
@@ -24,6 +24,7 @@ QUALITY = {
     "paper": (0.1, 0.99, 0.5, 60.0),
     "is": (2000.0, 0.0, 45.0, 8.0),
     "rmh": (None, 0.05, 4.0, 90.0),
+    "rmh_single": (None, 0.0, 40.0, 500.0),
     "rmh_centred": (300.0, 0.05, 4.0, 120.0),
     "pg": (None, 0.0, 170.0, 15.0),
     "ipmcmc": (None, 0.0, 42.0, 25.0),
@@ -39,13 +40,16 @@ def density(centres):
 def made_up_records(runs=4, points=300):
     """A plausible record of each run of each method."""
     rng = np.random.default_rng(0)
-    made = {"gmm": mixture_record, "misspecified": misspecified_record, "induction": induction_record}
+    made = {
+        "gmm": mixture_record, "uncertain": uncertain_record, "misspecified": misspecified_record,
+        "induction": induction_record, "convergence": convergence_record, "planar": planar_record,
+    }  # fmt: skip
     return [
         common(rng, experiment, method, seed) | make(rng, method, points)
         for experiment, make in made.items()
         for method in METHODS
         for seed in range(runs)
-        if experiment != "misspecified" or (method in ("default", "paper", "rmh") and seed < 5)
+        if method in experiments.EXPERIMENTS[experiment].engines and seed < experiments.EXPERIMENTS[experiment].runs
     ]
 
 
@@ -69,13 +73,34 @@ def history_of(rng, method, truth):
 
 
 def mixture_record(rng, method, points):
-    five = float(np.clip(QUALITY[method][1] + 1e-3 * rng.standard_normal(), 1e-6, 1 - 1e-6))  # the longest to write
     centres = CENTRES if method in ("default", "paper") else rng.uniform(0, 20, 1 + rng.integers(6))
+    return uncertain_record(rng, method, points) | {
+        "predictive": {"y": Y.tolist(), "density": density(centres).tolist()},
+    }
+
+
+def uncertain_record(rng, method, points):
+    five = float(np.clip(QUALITY[method][1] + 1e-3 * rng.standard_normal(), 1e-6, 1 - 1e-6))  # the longest to write
     return history_of(rng, method, TRUTHS.gmm.log_evidence) | {
         "probability": {"5": five, "6": 1 - five},
         "discovered": int(rng.integers(100_000, BUDGET)) if method != "is" else None,
-        "predictive": {"y": Y.tolist(), "density": density(centres).tolist()},
+        **chains_of(method),
     }
+
+
+def chains_of(method):
+    chains = {"rmh": 250, "rmh_single": 1, "rmh_centred": 250}.get(method, 0)
+    return {"least_K": 3, "chains": chains, "chains_that_moved": chains // 10}
+
+
+def convergence_record(rng, method, points):
+    return history_of(rng, method, TRUTHS.induction.log_evidence)
+
+
+def planar_record(rng, method, points):
+    one = [[0.0, 0.2], [[3.2, 1.8], [1.8, 1.8]]]
+    two = [[[-1.5, -1.0], [[1.0, 0.5], [0.5, 0.6]]], [[1.5, 1.5], [[0.5, -0.4], [-0.4, 0.8]]]]
+    return history_of(rng, method, -247.0) | {"best": [[one], two]}
 
 
 def misspecified_record(rng, method, points):
@@ -87,6 +112,7 @@ def misspecified_record(rng, method, points):
         "probability": {"5": 0.9976 + 1e-4 * rng.standard_normal(), "6": 0.0024} if found else {"91": 1.0},
         "discovered": int(rng.integers(2000, 20000)) if found else None,
         "visits": {"evaluations": evaluations.tolist(), "K": rng.poisson(centre).tolist()},
+        **chains_of(method),
     }
 
 
@@ -176,9 +202,11 @@ def test_one_method_alone_is_enough(records, truths, method):
     alone = of(records, method=method)
     drawn = {name for name, draw in FIGURES.items() if draw(alone, truths) is not None}
     estimates = {"evidence"} if QUALITY[method][0] is not None else set()
+    estimates |= {"clusters"} if method == "default" else set()
+    estimates |= {"convergence"} if method in ("default", "paper") else set()
     clusters = {"visits", "misspecified_probability"} if of(alone, "misspecified") else set()
     paths = {"resources"} if method in ("default", "paper") else set()
-    assert drawn == {"predictive", "probability", "functions", "times"} | estimates | clusters | paths
+    assert drawn == {"predictive", "probability", "distance", "functions", "times"} | estimates | clusters | paths
 
 
 def test_a_figure_without_data_is_not_made_and_an_old_one_goes(records, truths, tmp_path):
@@ -258,7 +286,13 @@ def test_numbers_of_the_mixture_by_hand(records, truths):
     wrong = {"y": Y.tolist(), "density": density(np.array([1.0])).tolist()}
     values = [(0.9, 3000, first["predictive"]), (0.5, 1000, wrong), (0.0, None, wrong)]
     runs = [
-        first | {"seed": seed, "probability": {"5": p} if p else {"7": 1.0}, "discovered": found, "predictive": new}
+        first
+        | {
+            "seed": seed,
+            "probability": {"5": p, "6": 1 - p} if p else {"7": 1.0},
+            "discovered": found,
+            "predictive": new,
+        }
         for seed, (p, found, new) in enumerate(values)
     ]
     frame = table.tables(runs, truths)["gmm"]
@@ -271,15 +305,18 @@ def test_numbers_of_the_mixture_by_hand(records, truths):
     header, [cells] = table.cells(frame, ["method", "probability", "discovered", "found"])
     assert header[1] == f"p(K = 5), median (min); exact: {probability_text(exact)}"
     assert cells == ["Anabranch (default)", "0.5000 (0)", "2,000 (1,000 – 3,000)", "2 of 3"]
+    # All of the probability is elsewhere in the third run, and half in the second.
+    assert row["clusters_distance_median"] == pytest.approx(0.5, abs=1e-9)
+    assert row["clusters_distance_max"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("experiment", ["gmm", "misspecified", "induction"])
+@pytest.mark.parametrize("experiment", ["gmm", "uncertain", "misspecified", "induction"])
 def test_one_run_without_an_estimate_of_the_evidence_has_a_row(records, truths, experiment):
     frames = table.tables(of(records, experiment, "rmh")[:1], truths)
     assert list(frames) == [experiment]
     header, [cells] = table.cells(frames[experiment])
     row = dict(zip(header, cells, strict=True))
-    assert row["method"] == "RMH"
+    assert row["method"] == "RMH, many chains"
     assert row["squared error of log Z (nats²), median"] == "–"
     assert not any("nan" in cell for cell in cells)
 
@@ -288,11 +325,11 @@ def test_tables_are_written_in_full_and_for_people(records, truths, tmp_path):
     table.write(table.tables(records, truths), tmp_path)
     frames = table.tables(records, truths)
     read = pd.read_csv(tmp_path / "table.csv")
-    assert len(read) == sum(map(len, frames.values())) == 19
+    assert len(read) == sum(map(len, frames.values())) == 9 + 9 + 4 + 9
     mine = read[(read["experiment"] == "induction") & (read["method"] == "pg")].iloc[0]
     assert mine["lppd_mean"] == pytest.approx(np.mean([run["lppd"] for run in of(records, "induction", "pg")]))
     markdown = (tmp_path / "table.md").read_text()
-    assert markdown.count("## ") == 3
+    assert markdown.count("## ") == 4
     text = table.text(frames)
     assert max(map(len, text.splitlines())) <= 120
     assert "…" not in text
@@ -324,7 +361,7 @@ def test_the_page_has_every_section_the_numbers_and_the_figures(records, truths,
         "DCC(paper=True)",
     ):
         assert words in text
-    assert "Gaussian mixture: 4; Gaussian mixture, misspecified prior: 4; Function induction: 4" in text
+    assert "Gaussian mixture: 4; Gaussian mixture, uncertain number of clusters: 4" in text
 
 
 @pytest.mark.slow

@@ -87,6 +87,19 @@ def test_what_is_measured_of_a_mixture() -> None:
     measured = experiment.measure(ab.infer(experiment.program, *experiment.args, engine=engine, budget=400))
     assert sum(measured["probability"].values()) == pytest.approx(1)
     assert np.trapezoid(measured["predictive"]["density"], measured["predictive"]["y"]) == pytest.approx(1, abs=0.02)
+    assert measured["chains"] == 20 > measured["chains_that_moved"]
+    assert 1 <= measured["least_K"] <= min(map(int, measured["probability"]))
+
+
+def test_the_best_means_in_the_plane_are_where_the_density_is_flat() -> None:
+    """Given its covariance, the best mean of the only cluster is that of a conjugate normal model."""
+    experiment = experiments.EXPERIMENTS["planar"]
+    measured = experiment.measure(ab.infer(experiment.program, *experiment.args, budget=2_000, tolerance=None))
+    [[(mean, covariance)], two] = measured["best"]
+    y, precision = programs.planar_mixture_data(), np.linalg.inv(covariance)
+    expected = np.linalg.solve(len(y) * precision + np.eye(2) / 9, len(y) * precision @ y.mean(axis=0))
+    np.testing.assert_allclose(mean, expected, atol=1e-3)
+    assert len(two) == 2
 
 
 @pytest.mark.slow
@@ -145,7 +158,7 @@ def test_an_estimate_made_at_the_end_has_a_history_of_smaller_budgets(tmp_path: 
 
 def test_the_first_runs_of_all_methods_come_first() -> None:
     tasks = reproduction.Settings(["gmm", "misspecified", "induction"], Path()).tasks()
-    assert len(tasks) == 8 * 15 + 3 * 5 + 8 * 15
+    assert len(tasks) == 9 * 15 + 4 * 5 + 9 * 15
     assert [task.seed for task in tasks] == sorted(task.seed for task in tasks)
     assert {task.budget for task in tasks} == {1_000_000}
 
@@ -209,7 +222,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(
         (["reproduce", "gmm", "--methods", "is,nuts"], "gmm has no method nuts"),
         (
             ["reproduce", "misspecified", "--methods", "is"],
-            "misspecified has no method is; there are default, paper, rmh",
+            "misspecified has no method is; there are default, paper, rmh, rmh_single",
         ),
         (["reproduce", "gmm", "--runs", "0"], "must be a whole number, at least 1; got '0'"),
         (["reproduce", "gmm", "--runs", "abc"], "must be a whole number, at least 1; got 'abc'"),
@@ -224,8 +237,11 @@ def test_bad_arguments_are_explained(arguments: list[str], said: str, capsys: py
 
 SMALLEST = {
     "gmm": (1_000, ("is",)),
+    "uncertain": (1_000, ("is",)),
     "misspecified": (100, ("rmh",)),
     "induction": (3_000, ("default", "is")),
+    "convergence": (3_000, ("default",)),
+    "planar": (2_000, ("default",)),
 }
 """Evaluations with which every method has something to show; paths of mixtures take long to compile, so few of them."""
 
@@ -252,9 +268,10 @@ def test_the_quick_version(
     assert command.main(["reproduce", "all", "--quick", "--out", str(tmp_path), "--workers", str(workers)]) == 0
     spent = {name: each.quick_budget for name, each in experiments.EXPERIMENTS.items()}
     found = {(record["experiment"], record["method"]) for record in records.read_all(tmp_path, spent)}
-    wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.engines}
+    wanted = {(name, method) for name, each in experiments.EXPERIMENTS.items() for method in each.quick_methods}
     assert found == wanted
     names = {"predictive", "evidence", "probability", "visits", "misspecified_probability", "functions", "resources"}
+    names |= {"clusters", "distance", "convergence"}
     for name in names:
         assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 10_000
         assert (tmp_path / "figures" / f"{name}.svg").exists()

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 
 from anabranch import programs
-from anabranch.reproduce.truth import induction_truth, mixture_truth, read
+from anabranch.reproduce.truth import induction_truth, mixture_truth, read, uncertain_mixture_truth
 from truth.induction import Resolution, log_predictive_densities, paths, posterior, solve
 from truth.mixture import BOUNDED, log_likelihood, log_likelihood_bound, log_likelihood_bound_beyond
 
@@ -200,6 +200,27 @@ def test_five_components_have_the_mass(rate):
     omitted.append(poisson.logsf(BOUNDED.stop - 2, rate) + log_likelihood_bound_beyond(y, BOUNDED.stop))
     error = sum(truth.probability[int(K)] * error for K, error in read("mixture", {})["error"].items())
     assert error + np.exp(logsumexp(omitted) - truth.log_evidence) < 1e-7
+
+
+def test_five_clusters_of_the_uncertain_data_are_nearly_certain():
+    """By a coarse chain, without the stored numbers; the clusters were drawn from the model with K = 5."""
+    truth, y = uncertain_mixture_truth(), programs.uncertain_mixture_data()
+    assert 0.95 < truth.probability[5] < 0.9999
+    logs = {K: poisson.logpmf(K - 1, 9.0) + log_likelihood(y, K, 6) for K in (5, 6)}
+    assert truth.probability[6] / truth.probability[5] == pytest.approx(np.exp(logs[6] - logs[5]), rel=1e-5)
+    assert sum(truth.probability.values()) == pytest.approx(1, abs=1e-12)
+    omitted = [poisson.logpmf(K - 1, 9.0) + log_likelihood_bound(y, K) for K in BOUNDED]
+    omitted.append(poisson.logsf(BOUNDED.stop - 2, 9.0) + log_likelihood_bound_beyond(y, BOUNDED.stop))
+    error = sum(truth.probability[int(K)] * error for K, error in read("uncertain", {})["error"].items())
+    assert error + np.exp(logsumexp(omitted) - truth.log_evidence) < 1e-7
+
+
+def test_data_of_earlier_seeds_have_a_certain_number_of_clusters():
+    """The seed is the first one with an uncertain number: p(K = 5) is within 1e-4 of one for the others."""
+    for seed in (0, 6, 14):  # the three with the most for K = 6
+        y = programs.uncertain_mixture_data(seed)
+        logs = [poisson.logpmf(K - 1, 9.0) + log_likelihood(y, K, 3) for K in (5, 6, 7)]
+        assert np.exp(logs[0] - logsumexp(logs)) > 0.9999
 
 
 def test_density_of_a_new_point():

@@ -16,6 +16,8 @@ nearest, each for each point, the bound needs no integral, and shows that the K 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -118,23 +120,28 @@ def predictive_density(y: np.ndarray, at: np.ndarray, nodes_per_panel: int = FIN
 
 def main() -> None:
     """Compute the stored answers, and print them."""
-    y = programs.mixture_data()
+    y, at = programs.mixture_data(), np.linspace(0, EXTENT, 401)
+    store("mixture", y, {"y": at, "density": predictive_density(y, at)})
+    store("uncertain", programs.uncertain_mixture_data(), {"y": [], "density": []})
+
+
+def store(name: str, y: np.ndarray, predictive: dict[str, Any]) -> None:
+    """Compute log p(y | K) for each K, print it, and store it with the data and the predictive density."""
     values, errors = {}, {}
     for K in COMPONENTS:
         values[K] = log_likelihood(y, K, FINE)
         coarse, above = (log_likelihood(y, K, COARSE, upper) for upper in (False, True))
         errors[K] = abs(values[K] - coarse) + (above - coarse) + rounding(values[K])
         print(f"K {K:2}  log p(y | K) {values[K]:18.9f}  nodes {values[K] - coarse:8.1e}  terms {above - coarse:8.1e}")
-    at = np.linspace(0, EXTENT, 401)
     answers = {
         "how": "A chain over the components on Gauss-Legendre nodes, two terms of the mixture for each point. Errors "
         "are the change from fewer nodes, plus the most that the other terms could add, plus what rounding may add.",
         "y": y,
         "log_likelihood_given_K": values,
         "error": errors,
-        "predictive": {"y": at, "density": predictive_density(y, at)},
+        "predictive": predictive,
     }
-    write("mixture", answers)
+    write(name, answers)
 
 
 if __name__ == "__main__":

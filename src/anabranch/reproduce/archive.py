@@ -1,8 +1,8 @@
 """All records in one small file, from which figures, tables and the page are made without any inference.
 
-One line of JSON for each run, compressed. Curves are thinned: of a long list of evaluations, and of what belongs to
-each of them, some entries are kept, the first and the last among them: half of them are spaced evenly in the
-evaluations, and half in their logarithm.
+One line of JSON for each run, compressed. Posterior functions are kept of the run that is shown. Curves are thinned:
+of a long list of evaluations, and of what belongs to each of them, some entries are kept, the first and the last
+among them: half of them are spaced evenly in the evaluations, and half in their logarithm.
 """
 
 import gzip
@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.reproduce.figures.labels import runs_of
 from anabranch.reproduce.records import Record
+from anabranch.reproduce.rows import best_run
 
 __all__ = ["ARCHIVE", "pack", "unpack"]
 
@@ -25,7 +27,12 @@ _MOST, _MOST_OF_A_PATH = 300, 40
 
 def pack(records: Iterable[Record], file: Path) -> None:
     """Write the records, with thinned curves, to one file; the same records give the same bytes."""
-    lines = (json.dumps(thinned(record), allow_nan=False, separators=(",", ":")) + "\n" for record in records)
+    records = list(records)
+    shown = [best_run(runs) for runs in runs_of(records, "induction").values()]
+    small = (
+        record if "functions" not in record or record in shown else record | {"functions": None} for record in records
+    )
+    lines = (json.dumps(thinned(record), allow_nan=False, separators=(",", ":")) + "\n" for record in small)
     file.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 

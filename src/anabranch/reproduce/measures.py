@@ -1,4 +1,4 @@
-"""The measures of a posterior that figures and tables show, as plain numbers."""
+"""The measures of a posterior that figures, tables and pages show, as plain numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +9,19 @@ from scipy.stats import norm
 
 from anabranch import Draw, Path, Posterior
 
-__all__ = ["GRID_X", "GRID_Y", "history", "lppd", "of_induction", "of_misspecified_mixture", "of_mixture", "shape"]
+__all__ = [
+    "GRID_X",
+    "GRID_Y",
+    "history",
+    "lppd",
+    "of_clusters",
+    "of_induction",
+    "of_misspecified_mixture",
+    "of_mixture",
+    "of_nothing",
+    "of_planar_mixture",
+    "shape",
+]
 
 GRID_Y, GRID_X = np.linspace(0, 20, 401), np.linspace(-2, 2, 201)
 """The grids of the predictive density of the mixture, and of the posterior functions."""
@@ -38,20 +50,48 @@ def of_mixture(posterior: Posterior) -> dict[str, Any]:
         return norm.pdf(GRID_Y[:, None], centres, _SPREAD).mean(axis=1)
 
     predictive = posterior.expectation(density, max_draws=_DENSITIES)[0]
-    return _clusters(posterior) | {"predictive": {"y": numbers(GRID_Y, 5), "density": numbers(predictive, 4)}}
+    return of_clusters(posterior) | {"predictive": {"y": numbers(GRID_Y, 5), "density": numbers(predictive, 4)}}
 
 
 def of_misspecified_mixture(posterior: Posterior) -> dict[str, Any]:
-    """p(K | y), the first visit of K = 5, and the K of each visit (figure 5)."""
+    """The same, and the K of each visit (figure 5)."""
     visits = _visits(posterior)
-    return _clusters(posterior) | {"visits": {name: visits[name].tolist() for name in ("evaluations", "K", "chain")}}
+    return of_clusters(posterior) | {"visits": {name: visits[name].tolist() for name in ("evaluations", "K", "chain")}}
 
 
-def _clusters(posterior: Posterior) -> dict[str, Any]:
+def of_clusters(posterior: Posterior) -> dict[str, Any]:
+    """p(K | y), the first visit of K = 5, the least K visited, and how many chains changed K."""
     probability = {str(value): float(p) for value, p in posterior.probability("K").items()}
     visits = _visits(posterior)
     discovered = visits["evaluations"][visits["K"] == _COMPONENTS]
-    return {"probability": probability, "discovered": int(discovered.iloc[0]) if len(discovered) else None}
+    chains = visits.dropna(subset=["chain"]).groupby("chain")["K"]
+    return {
+        "probability": probability,
+        "discovered": int(discovered.iloc[0]) if len(discovered) else None,
+        "least_K": int(visits["K"].min()),
+        "chains": len(chains),
+        "chains_that_moved": int((chains.nunique() > 1).sum()),
+    }
+
+
+def of_nothing(posterior: Posterior) -> dict[str, Any]:
+    """Nothing but what every record has, such as log Z against evaluations."""
+    return {}
+
+
+def of_planar_mixture(posterior: Posterior) -> dict[str, Any]:
+    """The most probable mean and covariance of each cluster, for each number of clusters (figure 1)."""
+    return {"best": sorted((_best(posterior.map(each.path.description)) for each in posterior.solutions), key=len)}
+
+
+def _best(draw: Draw) -> list[tuple[list[float | None], list[list[float | None]]]]:
+    """The mean and the covariance of each cluster."""
+    clusters = []
+    for k in range(int(draw["K"])):
+        sd, r = np.asarray(draw[f"sd{k}"]), float(draw[f"r{k}"])
+        covariance = np.outer(sd, sd) * np.array([[1, r], [r, 1]])
+        clusters.append((numbers(draw[f"mu{k}"], 6), [numbers(row, 6) for row in covariance]))
+    return clusters
 
 
 def _visits(posterior: Posterior) -> Any:

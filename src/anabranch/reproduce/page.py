@@ -12,19 +12,18 @@ from string import Template
 
 import pandas as pd
 
-from anabranch.report.table import html_table
+from anabranch.report.table import html_table, number
 from anabranch.reproduce import table
-from anabranch.reproduce.figures.induction import heaviest, runs_with_resources
+from anabranch.reproduce.convergence import errors_of
 from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text, runs_of
 from anabranch.reproduce.records import Record
+from anabranch.reproduce.rows import HEAVY, heavy_paths
 from anabranch.reproduce.truth import Truths
 
 __all__ = ["SECTIONS", "write"]
 
 _FILES = resources.files(__package__)
 _PAGE = Template(_FILES.joinpath("page.html").read_text(encoding="utf-8"))
-DOMINANT = 4
-"""The number of paths of function induction with nearly all posterior mass, in the paper."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +100,32 @@ def _columns(section: Section, results: Results) -> str:
 
 
 def _spending(section: Section, results: Results) -> str:
-    """The share of the evaluations spent on the heaviest paths, in the run of the figure."""
+    """The share of the evaluations spent on the heaviest paths, of the methods that count them by path."""
+    frame = results.tables.get("induction")
+    counted = None if frame is None else frame[frame["heavy_share_runs"] > 0]
+    if counted is None or not len(counted):
+        return ""
     truth = results.truths.induction
+    exact = probability_text(sum(truth.weights[path] for path in heavy_paths(truth.weights, truth)))
+    note = f"<p>The exact posterior probability of the {HEAVY} is {exact}.</p>"
+    return html_table(*table.cells(counted, ("method", "runs", "paths", "heavy"))) + note
+
+
+def _slopes(section: Section, results: Results) -> str:
+    """The slope of the error of log Z of each method."""
     rows = []
-    for method, run in runs_with_resources(results.records).items():
-        spent = {path: resource["spent"][-1] for path, resource in run["resources"].items()}
-        paths = heaviest(spent, truth, DOMINANT)
-        share = sum(spent[path] for path in paths) / sum(spent.values())
-        exact = probability_text(sum(truth.weights[path] for path in paths))
-        rows.append([METHODS[method].label, str(run["paths"]), f"{share:.1%}", exact])
-    spent_on = f"evaluations spent on the {DOMINANT} heaviest of them"
-    header = ["method, in the run of the figure", "paths visited", spent_on, "their exact posterior probability"]
+    for method, runs in runs_of(results.records, "convergence").items():
+        errors = errors_of(runs, results.truths.induction)
+        if errors is not None:
+            rows.append([METHODS[method].label, str(len(runs)), f"{errors.at(errors.evaluations[-1]):.1e}",
+                         number(errors.slope, 2)])  # fmt: skip
+    header = ["method", "runs", "error of log Z at the end (nats)", "slope"]
     return html_table(header, rows) if rows else ""
+
+
+def _nothing(section: Section, results: Results) -> str:
+    """The figure alone, if there is one."""
+    return "<p>See the figure.</p>" if any(each["experiment"] == "planar" for each in results.records) else ""
 
 
 def _seconds(section: Section, results: Results) -> str:
@@ -121,7 +134,7 @@ def _seconds(section: Section, results: Results) -> str:
     return "".join(f"<h4>{TITLES[name]}</h4>{html_table(*table.cells(frame, columns))}" for name, frame in tables)
 
 
-_RESULTS = {"columns": _columns, "spending": _spending, "seconds": _seconds}
+_RESULTS = {"columns": _columns, "spending": _spending, "slopes": _slopes, "nothing": _nothing, "seconds": _seconds}
 
 
 def _section(section: Section, results: Results, folder: Path) -> str:

@@ -63,6 +63,7 @@ def run(task: Task, folder: Path) -> Record:
         "version": ab.__version__,
         "commit": commit(),
         "machine": machine(),
+        "python": platform.python_version(),
         "evaluations": posterior.run.evaluations,
         "seconds": round(posterior.run.seconds, 2),
         "log_evidence": log_z,
@@ -96,13 +97,13 @@ def commit() -> str | None:
 
 @cache
 def machine() -> str:
-    """The processor, the number of cores, the system and the version of Python."""
+    """The processor and the number of cores."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         processor = platform.processor() or platform.machine()
-    return f"{processor}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}"
+    return f"{processor}, {os.cpu_count()} cores"
 
 
 def _infer(task: Task, budget: int) -> ab.Posterior:

@@ -13,7 +13,7 @@ import jax
 
 from anabranch.reproduce import docs_page, figures, page, table
 from anabranch.reproduce.archive import ARCHIVE, pack, unpack
-from anabranch.reproduce.experiments import BUDGET, EXPERIMENTS
+from anabranch.reproduce.experiments import EXPERIMENTS
 from anabranch.reproduce.records import Record, Task, machine, read_all, run
 from anabranch.reproduce.truth import all_truths
 
@@ -25,7 +25,7 @@ class Settings:
     """What `anabranch reproduce` was asked for; None stands for all methods, and the runs and the budget of the paper.
 
     `folder` is for records, figures, tables and the page, which shows the `command`. If there is a file of `records`,
-    these are shown, and nothing is run. The numbers of `page`, a page of the documentation, are brought up to date.
+    these are shown, and nothing is run. The numbers and pictures of `pages` are brought up to date.
     """
 
     experiments: Sequence[str]
@@ -37,7 +37,7 @@ class Settings:
     workers: int = 1
     command: str = "anabranch reproduce"
     records: Path | None = None
-    page: Path | None = None
+    pages: Sequence[Path] = ()
 
     def tasks(self) -> list[Task]:
         """The runs, by seed: the first run of every method comes before the second ones."""
@@ -46,13 +46,13 @@ class Settings:
             for name in self.experiments
             for experiment in [EXPERIMENTS[name]]
             for method in experiment.engines
-            if self.methods is None or method in self.methods
+            if method in (self.methods or (experiment.quick_methods if self.quick else experiment.engines))
             for seed in range(self.runs or (1 if self.quick else experiment.runs))
         ]
         return sorted(tasks, key=lambda task: task.seed)
 
     def budget_of(self, experiment: str) -> int:
-        return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else BUDGET)
+        return self.budget or (EXPERIMENTS[experiment].quick_budget if self.quick else EXPERIMENTS[experiment].budget)
 
 
 def reproduce(settings: Settings) -> list[str]:
@@ -127,7 +127,6 @@ def _present(records: list[Record], settings: Settings) -> None:
     print(table.text(tables))
     machines = dict.fromkeys(record.get("machine") or machine() for record in records)
     about = {"date": date.today().isoformat(), "machine": " and ".join(machines), "command": settings.command}
-    if settings.page is not None:
-        text = settings.page.read_text(encoding="utf-8")
-        settings.page.write_text(docs_page.updated(text, records, truths), encoding="utf-8")
+    for each in settings.pages:
+        docs_page.update(each, records, truths, settings.folder / "figures")
     print(f"\nThe page is {page.write(settings.folder, records, truths, about)}.")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich import box
 from rich.console import Console
@@ -17,7 +16,8 @@ from rich.table import Table
 from anabranch.report.table import number, with_error
 from anabranch.reproduce.figures.labels import METHODS, TITLES, probability_text, runs_of
 from anabranch.reproduce.records import Record
-from anabranch.reproduce.truth import InductionTruth, MixtureTruth, Truths
+from anabranch.reproduce.rows import HEAVY, row_of
+from anabranch.reproduce.truth import Truths
 
 __all__ = ["cells", "markdown", "tables", "text", "write"]
 
@@ -25,16 +25,13 @@ Row = Mapping[str, Any]
 NONE = "–"
 TERMINAL = 120
 """Characters in a line of a terminal."""
-NOT_IN_TERMINAL = ("predictive", "evaluations", "settled", "discovered")
+NOT_IN_TERMINAL = ("predictive", "evaluations", "settled", "discovered", "heavy")
 
 
 def tables(records: Sequence[Record], truths: Truths) -> dict[str, pd.DataFrame]:
-    """A frame per experiment that was run, a row per method, with nan for missing values.
-
-    Columns that end in _runs count the runs with a value; statistics are over those runs.
-    """
+    """A frame per experiment that was run, a row per method."""
     rows = {
-        experiment: [_row(experiment, m, found, truths) for m, found in runs_of(records, experiment).items()]
+        experiment: [row_of(experiment, m, found, truths) for m, found in runs_of(records, experiment).items()]
         for experiment in TITLES
     }
     return {experiment: pd.DataFrame(found) for experiment, found in rows.items() if found}
@@ -64,78 +61,6 @@ def text(frames: Mapping[str, pd.DataFrame]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _row(experiment: str, method: str, runs: list[Record], truths: Truths) -> dict[str, Any]:
-    truth = getattr(truths, experiment)
-    row: dict[str, Any] = {"method": method, "runs": len(runs)}
-    row |= _lppd(runs, truth) if experiment == "induction" else _clusters(runs, truth)
-    if experiment == "gmm":
-        row["predictive_distance"] = _median(_predictive_distances(runs, truth))
-    paths, evaluations, seconds = ([run[key] for run in runs] for key in ("paths", "evaluations", "seconds"))
-    medians = {"evaluations_median": _median(evaluations), "seconds_median": _median(seconds)}
-    return row | _evidence(runs, truth.log_evidence) | {"paths_min": min(paths), "paths_max": max(paths)} | medians
-
-
-def _lppd(runs: list[Record], truth: InductionTruth) -> dict[str, Any]:
-    values = [run["lppd"] for run in runs]
-    return {
-        "lppd_mean": float(np.mean(values)),
-        "lppd_sd": float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
-        "lppd_farthest": max(abs(value - truth.lppd) for value in values),
-        "lppd_exact": truth.lppd,
-    }
-
-
-def _clusters(runs: list[Record], truth: MixtureTruth) -> dict[str, Any]:
-    """The probability of five clusters, and the evaluations at the first visit of K = 5."""
-    values = [run["probability"].get("5", 0.0) for run in runs]
-    return {
-        "probability_median": _median(values),
-        "probability_min": min(values),
-        "probability_exact": truth.probability[5],
-        **_range("discovered", _known(runs, "discovered")),
-    }
-
-
-def _evidence(runs: list[Record], exact: float) -> dict[str, Any]:
-    values = _known(runs, "log_evidence")
-    return {
-        **_range("settled", [found for run in runs if (found := _settled(run["history"], exact)) is not None]),
-        "log_evidence_runs": len(values),
-        "log_evidence_squared_error": _median([(value - exact) ** 2 for value in values]),
-        "log_evidence_exact": exact,
-    }
-
-
-def _range(name: str, values: Sequence[float]) -> dict[str, Any]:
-    """How many values there are, their median and their range."""
-    low, high = min(values, default=math.nan), max(values, default=math.nan)
-    return {f"{name}_runs": len(values), f"{name}_median": _median(values), f"{name}_min": low, f"{name}_max": high}
-
-
-def _settled(history: Mapping[str, Sequence[Any]], exact: float) -> int | None:
-    """Evaluations after which log Z stays within one nat of the exact value; None if it is farther at the end."""
-    since = None
-    for evaluations, value in zip(history["evaluations"], history["log_evidence"], strict=True):
-        close = value is not None and abs(value - exact) < 1
-        since = (evaluations if since is None else since) if close else None
-    return since
-
-
-def _predictive_distances(runs: list[Record], truth: MixtureTruth) -> list[float]:
-    """Half of the area between a run's predictive density and the exact one: 0 if equal, 1 if they share nothing."""
-    y, exact = truth.predictive_y, truth.predictive_density
-    densities = [np.interp(y, run["predictive"]["y"], run["predictive"]["density"]) for run in runs]
-    return [0.5 * float(np.trapezoid(abs(density - exact), y)) for density in densities]
-
-
-def _known(runs: list[Record], key: str) -> list[float]:
-    return [run[key] for run in runs if run[key] is not None]
-
-
-def _median(values: Sequence[float]) -> float:
-    return float(np.median(values)) if values else math.nan
-
-
 def _lppd_cell(row: Row) -> str:
     one_run = math.isnan(row["lppd_sd"])
     return f"{row['lppd_mean']:,.2f}" if one_run else with_error(row["lppd_mean"], row["lppd_sd"])
@@ -157,6 +82,13 @@ def _range_cell(row: Row, what: str) -> str:
     return median if low == high else f"{median} ({low} – {high})"
 
 
+def _heavy_cell(row: Row) -> str:
+    if not row["heavy_share_runs"]:
+        return NONE
+    median, low, high = (f"{row[f'heavy_share_{which}']:.0%}" for which in ("median", "min", "max"))
+    return median if low == high else f"{median} ({low} – {high})"
+
+
 def _paths_cell(row: Row) -> str:
     low, high = number(row["paths_min"]), number(row["paths_max"])
     return low if low == high else f"{low} – {high}"
@@ -168,8 +100,10 @@ def _in_runs(row: Row, count: str) -> str:
 
 
 def _short(value: float) -> str:
-    """An error, to two digits."""
-    return number(value, 2) if 0.01 <= value < 1e6 else f"{value:.1e}"
+    """An error, to two digits, but for what rounding makes of it."""
+    if 0 < value < 1e-12:
+        return "< 1e-12"
+    return number(value, 2) if 0.01 <= value < 1e6 or not value else f"{value:.1e}"
 
 
 COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
@@ -184,6 +118,11 @@ COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
         lambda row: f"{row['predictive_distance']:.3f}",
     ),
     "probability": ("p(K = 5), median (min)", "probability_median", _probability_cell),
+    "distance": (
+        "distance of p(K given y) from exact, median (max)",
+        "clusters_distance_median",
+        lambda row: f"{_short(row['clusters_distance_median'])} ({_short(row['clusters_distance_max'])})",
+    ),
     "evidence": ("squared error of log Z (nats²), median", "log_evidence_squared_error", _evidence_cell),
     "settled": (
         "evaluations until log Z is within 1 nat for good, median (min – max)",
@@ -197,6 +136,11 @@ COLUMNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
         lambda row: _range_cell(row, "discovered"),
     ),
     "found": ("runs that visited K = 5", "discovered_runs", lambda row: f"{row['discovered_runs']} of {row['runs']}"),
+    "heavy": (
+        f"evaluations on the {HEAVY} heaviest paths, median (min – max)",
+        "heavy_share_runs",
+        _heavy_cell,
+    ),
     "evaluations": ("evaluations, median", "evaluations_median", lambda row: number(row["evaluations_median"])),
     "seconds": ("seconds, median", "seconds_median", lambda row: _short(row["seconds_median"])),
 }

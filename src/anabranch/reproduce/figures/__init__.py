@@ -1,4 +1,4 @@
-"""The figures of section 7 of the paper, from the records of runs."""
+"""The figures of the paper, and two of our own, from the records of runs."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -7,15 +7,36 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from anabranch.reproduce.figures.convergence import convergence
 from anabranch.reproduce.figures.induction import functions, resources
-from anabranch.reproduce.figures.mixture import evidence, misspecified_probability, predictive, probability, visits
+from anabranch.reproduce.figures.mixture import (
+    distance,
+    evidence,
+    misspecified_probability,
+    predictive,
+    probability,
+    visits,
+)
 from anabranch.reproduce.figures.panels import times
+from anabranch.reproduce.figures.planar import clusters
 from anabranch.reproduce.records import Record
 from anabranch.reproduce.truth import Truths
 
 __all__ = ["FIGURES", "draw_all"]
 
-_DRAWN = (predictive, evidence, probability, visits, misspecified_probability, functions, resources, times)
+_DRAWN = (
+    clusters,
+    predictive,
+    evidence,
+    probability,
+    distance,
+    visits,
+    misspecified_probability,
+    functions,
+    resources,
+    convergence,
+    times,
+)
 FIGURES: dict[str, Callable[[Sequence[Record], Truths], Figure | None]] = {draw.__name__: draw for draw in _DRAWN}
 
 

@@ -1,7 +1,7 @@
 """Function induction, section 7.3: figures 6 and 7 of the paper."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from anabranch.report.palette import BLUE, GREY, ORANGE
 from anabranch.reproduce.figures.labels import METHODS, PALETTE, Line, runs_of
 from anabranch.reproduce.figures.panels import panel_grid
 from anabranch.reproduce.records import Record
+from anabranch.reproduce.rows import best_run, heavy_paths
 from anabranch.reproduce.truth import InductionTruth, Truths
 
-__all__ = ["formula", "functions", "heaviest", "resources", "runs_with_resources"]
+__all__ = ["formula", "functions", "resources", "runs_with_resources"]
 
 Resource = Mapping[str, list[Any]]
 """One path of a record, by visit: evaluations of the run so far, log Z_k, and evaluations spent on the path."""
@@ -34,7 +35,7 @@ def functions(records: Sequence[Record], truths: Truths) -> Figure | None:
     found = runs_of(records, "induction")
     if not found:
         return None
-    best = {method: max(runs, key=lambda run: run["lppd"]) for method, runs in found.items()}
+    best = {method: best_run(runs) for method, runs in found.items()}
     figure, panels = panel_grid(1 + len(best), 3, (4, 2.6), ("x", "f(x)"))
     _draw_exact(panels[0], truths.induction)
     for axes, (method, run) in zip(panels[1:], best.items(), strict=True):
@@ -68,7 +69,7 @@ def resources(records: Sequence[Record], truths: Truths) -> Figure | None:
     if not runs:
         return None
     visited = dict.fromkeys(path for run in runs.values() for path in run["resources"])
-    paths = heaviest(visited, truths.induction, MAX_PATHS)
+    paths = heavy_paths(visited, truths.induction, MAX_PATHS)
     figure = Figure(figsize=(1 + 5.2 * len(runs), 8.5), layout="constrained")
     grid = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
     for (above, below), (method, run) in zip(grid.T, runs.items(), strict=True):
@@ -88,11 +89,6 @@ def runs_with_resources(records: Sequence[Record]) -> dict[str, Record]:
     """The first run of function induction by each method that counts evaluations by path."""
     first = {method: found[0] for method, found in runs_of(records, "induction").items()}
     return {method: run for method, run in first.items() if run["resources"]}
-
-
-def heaviest(paths: Iterable[str], truth: InductionTruth, count: int) -> list[str]:
-    """The paths with the largest exact posterior probabilities, the heaviest first."""
-    return sorted(paths, key=lambda path: truth.weights[path], reverse=True)[:count]
 
 
 def formula(shape: str) -> str:

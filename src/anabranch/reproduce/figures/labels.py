@@ -28,7 +28,8 @@ METHODS = {
     "default": Method("Anabranch (default)", BLUE, "-", "o"),
     "paper": Method("DCC, as in the paper", VERMILLION, "--", "s"),
     "is": Method("Importance sampling", GREY, ":", "^"),
-    "rmh": Method("RMH", GREEN, "-.", "D"),
+    "rmh": Method("RMH, many chains", GREEN, "-.", "D"),
+    "rmh_single": Method("RMH, one chain", GREEN, (0.0, (2.0, 2.0)), "d"),
     "rmh_centred": Method("RMH + importance samples", PURPLE, (0.0, (5.0, 1.0, 1.0, 1.0, 1.0, 1.0)), "v"),
     "pg": Method("Particle Gibbs", ORANGE, (0.0, (7.0, 3.0)), "P"),
     "ipmcmc": Method("IPMCMC", SKY, (0.0, (1.0, 3.0)), "X"),
@@ -36,9 +37,11 @@ METHODS = {
 }
 TITLES = {
     "gmm": "Gaussian mixture",
+    "uncertain": "Gaussian mixture, uncertain number of clusters",
     "misspecified": "Gaussian mixture, misspecified prior",
     "induction": "Function induction",
 }
+"""The experiments that have tables."""
 
 
 def runs_of(records: Sequence[Record], experiment: str) -> dict[str, list[Record]]:

@@ -8,16 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anabranch.programs import mixture_data
+from anabranch.report.table import number
 from anabranch.reproduce.figures.labels import METHODS, Method, probability_text, runs_of
 from anabranch.reproduce.figures.panels import SMALL, draw_strips, panel_grid, strip_height
 from anabranch.reproduce.records import Record
+from anabranch.reproduce.rows import distance_of
 from anabranch.reproduce.truth import MixtureTruth, Truths
 
-__all__ = ["evidence", "misspecified_probability", "predictive", "probability", "visits"]
+__all__ = ["distance", "evidence", "misspecified_probability", "predictive", "probability", "visits"]
 
 MIN_ERROR = 1e-12
 """Smaller errors are drawn here, on the logarithmic axis."""
 BINS = np.linspace(0, 20, 101).tolist()
+LARGE_DISTANCE = 0.01
+"""The axis of the distances begins here at the latest."""
 HEADROOM = 1.6
 """The height of a panel relative to the histogram of the data; densities above it are cut, with a remark."""
 
@@ -122,6 +126,25 @@ def _probability(runs: dict[str, list[Record]], truth: MixtureTruth, title: str)
     axes.set(xlim=(-0.02, 1.02), xlabel="p(K = 5 | y)")
     figure.suptitle(title)
     figure.legend(loc="outside lower center")
+    return figure
+
+
+def distance(records: Sequence[Record], truths: Truths) -> Figure | None:
+    """A figure of the distance of p(K | y) from the exact one, of the data for which K is uncertain."""
+    runs = runs_of(records, "uncertain")
+    if not runs:
+        return None
+    figure = Figure(figsize=(10, strip_height(len(runs)) + 0.3), layout="constrained")
+    axes = figure.subplots()
+    exact = truths.uncertain.probability
+    values = {
+        method: [max(distance_of(run["probability"], exact), MIN_ERROR) for run in found]
+        for method, found in runs.items()
+    }
+    draw_strips(axes, values, lambda value: number(value, 2) if value >= 0.001 else f"{value:.1e}")
+    lowest = min(LARGE_DISTANCE, *map(min, values.values()))
+    axes.set(xscale="log", xlim=(lowest / 2, 1.2), xlabel="distance of p(K | y) from the exact one, in total variation")
+    figure.suptitle("Where the number of clusters is uncertain: distance of its posterior from the exact one")
     return figure
 
 

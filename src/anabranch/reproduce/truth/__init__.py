@@ -16,7 +16,20 @@ from scipy.stats import poisson
 
 from anabranch import programs
 
-__all__ = ["InductionTruth", "MixtureTruth", "Truths", "all_truths", "induction_truth", "mixture_truth", "read"]
+__all__ = [
+    "InductionTruth",
+    "MixtureTruth",
+    "Truths",
+    "all_truths",
+    "induction_truth",
+    "mixture_truth",
+    "read",
+    "uncertain_mixture_truth",
+]
+
+
+_MADE_BY = {"uncertain": "mixture"}
+"""Files that another module than the one of their name makes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class MixtureTruth:
 
     `log_likelihood` is log p(y | K) and `probability` is p(K | y), for K up to 15, beyond which there is no mass;
     `log_evidence` is log Z. `predictive_density` is the density of a new point on a grid, given K = 5, which has all
-    but 1e-12 of the posterior.
+    but 1e-12 of the posterior; where K is uncertain, it was not computed, and the grid is empty.
     """
 
     log_likelihood: dict[int, float]
@@ -59,13 +72,14 @@ class Truths:
     """The exact answers of each experiment."""
 
     gmm: MixtureTruth
+    uncertain: MixtureTruth
     misspecified: MixtureTruth
     induction: InductionTruth
 
 
 def all_truths() -> Truths:
     """The exact answers of all experiments."""
-    return Truths(gmm=mixture_truth(9.0), misspecified=mixture_truth(90.0), induction=induction_truth())
+    return Truths(mixture_truth(9.0), uncertain_mixture_truth(), mixture_truth(90.0), induction_truth())
 
 
 def induction_truth() -> InductionTruth:
@@ -79,7 +93,15 @@ def induction_truth() -> InductionTruth:
 
 def mixture_truth(rate: float) -> MixtureTruth:
     """The exact answers of `programs.mixture` given its data: p(K | y) ∝ Poisson(K − 1; rate) p(y | K)."""
-    stored = read("mixture", {"y": programs.mixture_data()})
+    return _mixture_truth(read("mixture", {"y": programs.mixture_data()}), rate)
+
+
+def uncertain_mixture_truth() -> MixtureTruth:
+    """The exact answers of `programs.mixture` given the data for which K is uncertain."""
+    return _mixture_truth(read("uncertain", {"y": programs.uncertain_mixture_data()}), 9.0)
+
+
+def _mixture_truth(stored: Mapping[str, Any], rate: float) -> MixtureTruth:
     log_likelihood = {int(K): value for K, value in stored["log_likelihood_given_K"].items()}
     log_joint = {K: poisson.logpmf(K - 1, rate) + value for K, value in log_likelihood.items()}
     log_evidence = float(logsumexp(list(log_joint.values())))
@@ -99,6 +121,6 @@ def read(name: str, data: Mapping[str, np.ndarray]) -> dict[str, Any]:
     if changed:
         raise ValueError(
             f"The data of the {name} are not those of the stored answers: {', '.join(changed)} differ. Compute the "
-            f"answers again: `python -m truth.{name}`, in the folder tests."
+            f"answers again: `python -m truth.{_MADE_BY.get(name, name)}`, in the folder tests."
         )
     return stored
