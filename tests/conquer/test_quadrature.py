@@ -201,6 +201,18 @@ def test_draws_of_what_was_integrated_out_have_the_right_moments():
     assert abs(mean - weights @ grid) < 4 * error < 0.05
 
 
+def test_a_run_without_a_tolerance_leaves_what_more_evaluations_cannot_change():
+    """The error of the integration is above that of rounding; after the scan the path has many draws and no visits."""
+    settings = Auto(quadrature=Quadrature(tolerance=1e-4, max_scan=1_000))
+    posterior = ab.infer(regression, budget=300_000, tolerance=None, seed=0, engine=ab.DCC(strategy=settings))
+    [path] = posterior.paths.itertuples()
+    assert path.method == "Quadrature"
+    assert path.visits <= 5
+    assert posterior.run.evaluations < 50_000
+    assert "solved exactly" in posterior.run.stopped
+    assert len(posterior.solutions[0].points) > 10_000
+
+
 def test_a_jump_is_left_to_other_methods():
     """The cells do not come to an end, or the draws contradict them: no exact answer is claimed."""
 

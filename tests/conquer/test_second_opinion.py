@@ -446,6 +446,19 @@ def test_the_highest_draws_of_a_population_are_scouts_as_well():
     assert modes.estimate(target, again).log_evidence == pytest.approx(30 + np.log(2 * np.pi * 5e-4**2), abs=0.1)
 
 
+def test_a_population_that_says_little_does_not_replace_weights_that_found_more():
+    """Sweeps that differ by tens of nats, beside weights just short of being believed."""
+    few = replace(CONTENT, ess=3.0, log_ratio=CONTENT.log_ratio - 60.0)
+    scattered = tempered(-12.0, 25.0)
+    estimate = reconciled(said(-3.0, 0.03, ess=800, k=0.72), scattered, few)
+    assert (estimate.method, estimate.log_evidence) == ("ModeMixture", -3.0)
+    assert not estimate.is_confirmed
+    assert estimate.log_evidence_sd > few.unseen > 0.03
+    assert reconciled(said(-3.0, 0.03, ess=50, k=0.72), scattered, few) is scattered, "few weights"
+    higher = tempered(-2.0, 25.0)
+    assert reconciled(said(-3.0, 0.03, ess=800, k=0.72), higher, few) is higher
+
+
 def test_a_bridge_without_overlap_has_no_error_that_can_be_believed():
     far = replace(CONTENT, log_ratio=CONTENT.log_ratio + 60.0)
     estimate = reconciled(said(-5.0, 0.01, ess=20), tempered(-1.0, 0.5), far)

@@ -67,6 +67,7 @@ class Estimate:
             are poor (`is_trusted`); otherwise `log_evidence`.
         is_confirmed: False while another method is still to be asked (`Auto`).
         is_rough: True where a limit ended a method before its end: the error may be larger than it says.
+        is_final: True where the error is that of a rule of integration, which more draws leave as it is.
         correction: by how much asking it has changed the log evidence; NaN where none was asked.
         tail: a bound of the mass that sums over discrete variables leave out, relative to Ẑ_k (`elimination.windows`).
         blocks: for each draw, the number of its independent block: a chain, a run, or the draw itself. Paths share the
@@ -94,11 +95,12 @@ class Estimate:
     correction: float = np.nan
     tail: float = 0.0
     notes: tuple[str, ...] = ()
+    is_final: bool = False
 
     @property
     def has_exact_evidence(self) -> bool:
-        """Whether the evidence is exact, up to rounding: no visit can improve on it."""
-        return self.log_evidence_sd <= ROUNDING
+        """Whether the evidence is exact, up to rounding or what the method allows: no visit can improve on it."""
+        return self.log_evidence_sd <= ROUNDING or (self.is_final and self.is_confirmed)
 
     @property
     def is_informative(self) -> bool:

@@ -23,7 +23,7 @@ from numpy.random import Generator
 
 from anabranch.conquer.ascent import climb, distinct, polish
 from anabranch.conquer.bridge import bridge
-from anabranch.conquer.estimate import MIN_ESS, Estimate, heavy_tailed, weights_are_trusted
+from anabranch.conquer.estimate import MAX_SD, MIN_ESS, Estimate, heavy_tailed, weights_are_trusted
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
@@ -294,7 +294,10 @@ def reconciled(
     if by_warm is not None and not is_below(by_warm, by_tempering):
         best = min(best, by_warm, key=lambda each: each.log_evidence_sd)
     # Particles may have lost what climbs have found: even poor weights do not invent mass.
-    return replace(by_weights, is_confirmed=False) if is_below(best, by_weights) else best
+    says_little = best.log_evidence_sd > MAX_SD and by_weights.ess >= MIN_ESS
+    is_lower = best.log_evidence < by_weights.log_evidence
+    weights_stand = is_below(best, by_weights) or (says_little and is_lower)
+    return replace(with_unseen, is_confirmed=False) if weights_stand else best
 
 
 def are_good(by_weights: Estimate) -> bool:

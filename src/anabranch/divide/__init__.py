@@ -53,7 +53,7 @@ Saving
     `function_fingerprint`, `program_fingerprint` and `data_fingerprint` tell whether two programs are the same, and
     `remade` makes a program from its function in the form that it had.
 Sharing
-    Within `helped`, `Helpers` do a share of large work: each fills an `Order`, with what it has `Held` of the program.
+    Within `helped`, `Helpers` do a share of large work: each fills an `Order`, with what it has of the program.
 Seeds
     `stable_hash` is the same number in every process.
 """
@@ -86,7 +86,7 @@ from anabranch.divide.remedies import hours_warning
 from anabranch.divide.returned import has_functions, returned
 from anabranch.divide.samplers import draw
 from anabranch.divide.scores import AT_ONCE
-from anabranch.divide.sharing import Held, Helpers, Order, helped
+from anabranch.divide.sharing import Helpers, Order, helped
 from anabranch.divide.show import Line, lines_of
 from anabranch.divide.site_choices import number_of_choices, values_of_choice
 from anabranch.divide.solve import Solved, Solving
@@ -109,7 +109,7 @@ from anabranch.divide.tree import Tree
 
 __all__ = [
     "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division",
-    "Evaluation", "Evaluator", "Executions", "Factors", "Held", "Helpers", "Jitted", "Lanes", "Leaf", "Line",
+    "Evaluation", "Evaluator", "Executions", "Factors", "Helpers", "Jitted", "Lanes", "Leaf", "Line",
     "NamedValues", "Node", "Observation", "Order", "Path", "PathMove", "PathTracer", "PriorDraws", "Program",
     "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms",
     "Tree", "alias", "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of",
