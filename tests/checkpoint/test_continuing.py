@@ -149,7 +149,7 @@ def test_the_visits_take_no_more_room_than_the_draws_and_no_pickle(folder):
         [visits], [draws] = folder.glob("visits-*.npz"), folder.glob("draws-*.npz")
         assert visits.stat().st_size < 3 * draws.stat().st_size
         with np.load(visits, allow_pickle=False) as kept:
-            assert {kept[name].dtype for name in kept.files} == {np.dtype(np.uint8)}
+            assert not any(kept[name].dtype.hasobject for name in kept.files)
         sizes.append(sum(file.stat().st_size for file in folder.iterdir()) / len(first.draws(1)))
         first = first.more(**MORE)
     assert sizes[2] < 3 * sizes[0]  # the draws of the last visit to each path, and not of all
