@@ -43,4 +43,5 @@ def newest(session: nox.Session) -> None:
 def ray(session: nox.Session) -> None:
     """The executor that needs Ray, which `make test` leaves out."""
     session.install("-e", ".[ray]", *TOOLS)
-    session.run("python", "-m", "pytest", "-k", "ray or actor", "tests/execution", *session.posargs)
+    pages = "tests/test_docs.py"
+    session.run("python", "-m", "pytest", "-k", "ray or actor or scale", "tests/execution", pages, *session.posargs)

@@ -63,6 +63,8 @@ def small_runs(monkeypatch):
     ],
 )
 def test_the_code_of_a_page_runs(page, small_runs, tmp_path, monkeypatch):
+    if page == "scale.md":
+        pytest.importorskip("ray")  # `make test-ray` has it
     monkeypatch.chdir(tmp_path)
     space = names_of_the_pages()
     for block in blocks(page):
