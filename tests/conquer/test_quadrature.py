@@ -213,6 +213,19 @@ def test_a_run_without_a_tolerance_leaves_what_more_evaluations_cannot_change():
     assert len(posterior.solutions[0].points) > 10_000
 
 
+def test_where_draws_take_many_evaluations_a_scan_does_not_make_them_fewer():
+    settings, target, rng = (
+        Quadrature(max_rows=20_000),
+        PathTarget(ab.find_paths(regression).paths[0]),
+        np.random.default_rng(0),
+    )
+    target.allow(100_000)
+    with np.errstate(all="ignore"):  # as in a visit
+        state = settings.advance(target, settings.start(target, rng), rng, 20_000)
+        assert len(state.points) == 2_000  # ten evaluations each
+        assert len(settings.advance(target, state, rng, 20_000).points) == 2_000
+
+
 def test_a_jump_is_left_to_other_methods():
     """The cells do not come to an end, or the draws contradict them: no exact answer is claimed."""
 

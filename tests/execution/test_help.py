@@ -74,29 +74,28 @@ def test_executions_of_an_engine_have_the_same_answer_by_several(engine, crew, h
     assert helps
 
 
-def test_one_large_path_has_the_same_answer_by_several(crew, monkeypatch):
-    requests, answered = [], Crew.answered
+@pytest.fixture
+def requests(monkeypatch):
+    """What workers ask for, by its kind."""
+    kinds, answered = [], Crew.answered
 
     def counting(self, program, kind, request):
-        requests.append(kind)
+        kinds.append(kind)
         return answered(self, program, kind, request)
 
     monkeypatch.setattr(Crew, "answered", counting)
+    return kinds
+
+
+def test_one_large_path_has_the_same_answer_by_several(crew, requests):
     settings = {"engine": SMALL, "budget": 600, "tolerance": None}
     alone = bits(ab.infer(straight, 0.5, 0.0, **settings))
     assert bits(ab.infer(straight, 0.5, 0.002, **settings, executor=crew)) == alone
     assert "begin" in requests  # which comes from a worker
 
 
-def test_actors_of_ray_help_each_other(monkeypatch):
+def test_actors_of_ray_help_each_other(monkeypatch, requests):
     pytest.importorskip("ray")
-    requests, answered = [], Crew.answered
-
-    def counting(self, program, kind, request):
-        requests.append(kind)
-        return answered(self, program, kind, request)
-
-    monkeypatch.setattr(Crew, "answered", counting)
     settings = {"engine": SMALL, "budget": 600, "tolerance": None}
     alone = bits(ab.infer(straight, 0.5, 0.0, **settings))
     with ab.Ray(workers=2) as cluster:

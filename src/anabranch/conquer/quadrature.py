@@ -54,8 +54,8 @@ _AT_ONCE = 2**18
 _FEWEST = 1_000
 """Evaluations for which one coordinate is worth trying; five times as many for two."""
 _SHARE = 8
-"""Evaluations of a first visit for each draw, and rows that a path may take for each that draws take: the coordinates
-integrated out are drawn given it, which takes as long. A path that was scanned has mass, and all draws that it may."""
+"""Evaluations of a visit for each draw: the coordinates integrated out are drawn given it, which takes as long. A path
+that was scanned has mass, and a draw for as many evaluations that it may take."""
 _MIN_ERROR = 1e-8
 """The least error of log Z, for rounding."""
 
@@ -103,8 +103,8 @@ class Quadrature:
             to other methods.
         max_extensions: times that the range is extended; fewer give up heavy tails.
         max_scan: prior draws that look for narrow modes; more find rarer ones.
-        max_rows: evaluations of the path that these may take, and the draws an eighth of them, but for the first
-            thousand; fewer take less time where many coordinates are integrated out.
+        max_rows: evaluations of the path that these may take, and the draws as many, but for the first thousand; fewer
+            take less time where many coordinates are integrated out.
         checks: draws at which the density is evaluated; more find smaller faults of the cells.
         min_draws: draws of a visit, at least.
         max_draws: draws in all, at most.
@@ -160,9 +160,9 @@ class Quadrature:
             state = solver.scanned(state, min(evaluations, wanted - state.scanned), rng)
         if state.cells is None:
             return state
-        most = min(self.max_draws, self.rows_for(marginal) // _SHARE)
-        wanted = most if state.scanned else min(most, evaluations // _SHARE)
-        n = max(wanted, self.min_draws) - len(state.points)
+        rows = self.rows_for(marginal)
+        wanted = max(min(rows, evaluations // _SHARE), rows // _SHARE if state.scanned else 0)
+        n = int(np.clip(wanted, self.min_draws, max(self.max_draws, self.min_draws))) - len(state.points)
         draws = drawn(state.cells, solver.rule, max(n, 0), rng)
         points = np.concatenate([state.points, marginal.complete(draws.points, rng)])
         log_weights = np.concatenate([state.log_weights, draws.log_density - draws.log_q])
