@@ -1,5 +1,8 @@
 """First visits: which of the paths found get one, in which order, and with how many evaluations.
 
+Where there are more than a few paths, each is scouted before: a few hundred evaluations tell roughly how much mass it
+has, and the first visits begin with the heaviest.
+
 Of a program with thousands of paths most have no mass. That of a path is its prior probability times its mean
 likelihood, Z_k = p_k E[g | k]; so a bound on the mean likelihood rules paths out without a visit.
 """
@@ -14,7 +17,7 @@ import numpy as np
 
 from anabranch.allocate.path_table import PathRecord
 from anabranch.allocate.schedule import AllocationState, Visit
-from anabranch.conquer.strategy import cheapest_visit, exact_visit
+from anabranch.conquer.strategy import can_scout, cheapest_visit, exact_visit
 from anabranch.settings import check, finite, share, whole
 
 __all__ = ["FirstVisits", "by_promise", "that_may_matter"]
@@ -37,6 +40,8 @@ class FirstVisits:
             easy paths get one; fewer may miss a path.
         easy_dim: dimensions up to which a path is easy to visit.
         easy_log_prior: log prior probability from which on a path gets its visit all the same.
+        scouting: evaluations of a scout; more put the paths into a better order, and take longer.
+        min_scouted: paths from which on each is scouted; with fewer, the order of their first visits hardly matters.
     """
 
     min_evaluations: int = 300
@@ -49,11 +54,13 @@ class FirstVisits:
     min_in_vain: int = 8
     easy_dim: int = 8
     easy_log_prior: float = -6.0
+    scouting: int = 500
+    min_scouted: int = 8
 
     def __post_init__(self) -> None:
         counts = ("min_evaluations", "max_evaluations", "evaluations_to_modes", "max_rounds", "max_tries",
-                  "max_tries_without_evidence", "min_in_vain", "easy_dim")  # fmt: skip
-        check(self, **dict.fromkeys(counts, whole(1)), budget_share=share(), easy_log_prior=finite())
+                  "max_tries_without_evidence", "min_in_vain", "easy_dim", "min_scouted")  # fmt: skip
+        check(self, scouting=whole(), **dict.fromkeys(counts, whole(1)), budget_share=share(), easy_log_prior=finite())
 
     def visits(self, state: AllocationState) -> list[Visit]:
         waiting, settings, left = self.waiting(state), state.settings, state.evaluations_left
@@ -61,6 +68,10 @@ class FirstVisits:
             return []
         # Half a round: the sooner the mass is found, the less is spent where there is none.
         chosen = waiting[: max(settings.allocations // 2, len(waiting) // self.max_rounds, 1)]
+        scouted = [record for record in chosen if self.is_to_scout(record, state)]
+        if scouted:
+            most = int(settings.thresholds.overrun * self.scouting)
+            return [Visit(record, self.scouting, most, is_first=True, is_scout=True) for record in scouted]
         return self.visits_of(chosen, state, left // len(waiting))
 
     def visits_of(self, chosen: Sequence[PathRecord], state: AllocationState, most: int = 0) -> list[Visit]:
@@ -93,25 +104,37 @@ class FirstVisits:
         """Those of the paths that chance has found that are to be visited, the most promising first."""
         if not unvisited:
             return []
+        active, prunes = set(state.active.chosen), state.settings.prune_negligible
+        fresh = [record for record in unvisited if record.path.signature in active]
+        likely = that_may_matter(unvisited, state, by_mean=True) if prunes else fresh
+        chosen = that_may_matter(fresh, state) or likely if prunes else fresh
+        if to_scout := [record for record in chosen if self.is_to_scout(record, state)]:
+            return by_promise(to_scout, state)
         least = log_evidence - state.settings.thresholds.negligible
         estimated = [record for record in unvisited if record.log_evidence > least]
-        if estimated:  # from a few prior draws
+        if estimated:  # by scouts, or from a few prior draws
             return sorted(estimated, key=lambda record: -record.log_evidence)
-        active = set(state.active.chosen)
-        fresh = [record for record in unvisited if record.path.signature in active]
-        if not state.settings.prune_negligible:
-            return by_promise(fresh, state)
-        likely = that_may_matter(unvisited, state, by_mean=True)
-        if self.are_expensive(likely, state) and self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
-            return by_promise([record for record in likely if self.is_easy(record, state)], state)
-        return by_promise(that_may_matter(fresh, state) or likely, state)
+        if prunes and self.are_in_vain(max(self.min_in_vain, len(likely) // 10), state):
+            if self.are_expensive(likely, state):
+                chosen = [record for record in likely if self.is_easy(record, state)]
+            least -= state.settings.thresholds.likelihood_margin
+            chosen = [each for each in chosen if each.log_possible > least or not self.is_hard(each, state)]
+        return by_promise(chosen, state)
+
+    def is_to_scout(self, record: PathRecord, state: AllocationState) -> bool:
+        """Whether a path is scouted before its first visit: one of several paths, and of fewer than many."""
+        settings = state.settings
+        if record.visits or record.is_named or settings.evaluations_per_first_visit or state.has_many_paths:
+            return False
+        is_cheap = self.evaluations(state) > 2 * settings.thresholds.overrun * self.scouting
+        return is_cheap and len(state.table) >= self.min_scouted and can_scout(settings.local_strategy, record.path)
 
     def needs_visit(self, record: PathRecord, state: AllocationState, log_evidence: float) -> bool:
         """Whether a path has no estimate of a visit, a rough one that a limit has ended, or too few visits to conclude
         that it has no mass; given the log evidence of all paths."""
         if record.gave_up:
             return False
-        if record.estimate is None or not record.visits:
+        if record.estimate is None or not record.visits or (record.is_scouted and not state.has_many_paths):
             return True
         if record.estimate.is_rough and not state.has_many_paths:
             may_matter = record.log_possible > log_evidence - state.settings.thresholds.negligible
@@ -144,6 +167,10 @@ class FirstVisits:
     def are_expensive(self, records: Sequence[PathRecord], state: AllocationState) -> bool:
         """Whether first visits of all these paths would take more than their part of the evaluations left."""
         return len(records) * self.evaluations(state) > self.budget_share * state.evaluations_left
+
+    def is_hard(self, record: PathRecord, state: AllocationState) -> bool:
+        """Whether a scout has seen a path that is not easy to visit."""
+        return record.is_scouted and not self.is_easy(record, state)
 
     def is_easy(self, record: PathRecord, state: AllocationState) -> bool:
         """Whether to visit a path after many visits in vain: it has few dimensions, or some of the prior mass.
@@ -187,7 +214,7 @@ def that_may_matter(
 
 
 def by_promise(records: Sequence[PathRecord], state: AllocationState) -> list[PathRecord]:
-    """The most promising first, those that were visited and had no mass last.
+    """The most promising first, then those that were scouted, and last those that were visited and had no mass.
 
     Two orders take turns, since each fails where the other does not: those proposed from where the mass is, of them the
     simplest; and those that would have the most mass if their mean likelihood were that of where they were proposed.
@@ -201,7 +228,12 @@ def by_promise(records: Sequence[PathRecord], state: AllocationState) -> list[Pa
         return np.floor(-np.log10(record.parent)) - 10, record.path.dim, prior, record.number
 
     turns = zip(sorted(records, key=simplicity), sorted(records, key=_likeliness), strict=True)
-    return sorted(dict.fromkeys(itertools.chain.from_iterable(turns)), key=lambda record: record.visits)
+    return sorted(dict.fromkeys(itertools.chain.from_iterable(turns)), key=_tries)
+
+
+def _tries(record: PathRecord) -> tuple[float, ...]:
+    """How often a path was visited; one that was only scouted has a place by its evidence."""
+    return record.visits - record.is_scouted, -record.log_evidence if record.is_scouted else -np.inf
 
 
 def _likeliness(record: PathRecord) -> tuple[float, ...]:

@@ -81,6 +81,7 @@ class PathRecord:
         expanded: whether its neighbours were proposed.
         gave_up: why the strategy gave the path up, as a sentence; empty if it did not.
         is_named: whether the user has named it as one to begin with.
+        is_scouted: whether its estimate is that of a scout, and the first visit is still to come.
     """
 
     number: int
@@ -96,6 +97,7 @@ class PathRecord:
     expanded: bool = False
     gave_up: str = ""
     is_named: bool = False
+    is_scouted: bool = False
 
     @property
     def log_evidence(self) -> float:

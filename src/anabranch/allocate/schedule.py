@@ -31,6 +31,8 @@ class Visit(NamedTuple):
     max_evaluations: int
     is_first: bool = False
     """Whether the path has no estimate of a visit yet, or only one without mass."""
+    is_scout: bool = False
+    """Whether the visit only shows where the path comes in the order of first visits: it leaves its estimate alone."""
 
 
 @runtime_checkable

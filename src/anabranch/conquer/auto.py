@@ -54,7 +54,7 @@ from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.conquer.warm_tempering import WarmPopulation
-from anabranch.divide import Path, is_prior_alone
+from anabranch.divide import Path, is_prior_alone, quadratic_columns
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
 
@@ -126,6 +126,11 @@ class Auto:
 
     def exact_visit(self, path: Path) -> int:
         return Gaussian().exact_visit(path)
+
+    def can_scout(self, path: Path) -> bool:
+        """Whether modes of the path are climbed to, and neither interpreted nor integrated over."""
+        is_climbed = not path.interpreted and not path.discrete.any() and path.has_gradient
+        return is_climbed and not is_prior_alone(path) and not quadratic_columns(path).size
 
     def start(self, target: Target, rng: Generator) -> AutoState:
         if target.discrete.all():

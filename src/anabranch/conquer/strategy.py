@@ -9,14 +9,14 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.divide import Path
 
-__all__ = ["Strategy", "cheapest_visit", "check_gradient", "exact_visit", "solve"]
+__all__ = ["Strategy", "can_scout", "cheapest_visit", "check_gradient", "exact_visit", "solve"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` returns a new one. A strategy may also have methods `cheapest_visit` and
-    `exact_visit`: see there.
+    A state pickles, and `advance` returns a new one. A strategy may also have methods `cheapest_visit`, `exact_visit`
+    and `can_scout`: see there.
     """
 
     def start(self, target: Target, rng: Generator) -> Any:
@@ -46,6 +46,13 @@ def exact_visit(strategy: Strategy, path: Path) -> int:
     """Evaluations with which a visit solves a path exactly; 0 where none do, or it has no method of this name."""
     method = getattr(strategy, "exact_visit", None)
     return 0 if method is None else int(method(path))
+
+
+def can_scout(strategy: Strategy, path: Path) -> bool:
+    """Whether a few hundred evaluations tell roughly how much mass a path has; not if a strategy has no method of this
+    name."""
+    method = getattr(strategy, "can_scout", None)
+    return method is not None and bool(method(path))
 
 
 def check_gradient(target: Target, name: str) -> None:

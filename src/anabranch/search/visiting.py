@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Visiting:
         spent, started = [visit.record.target.evaluations for visit in visits], table.evaluations
         evaluations = started
         waiting = sum(not record.visits for record in table)
-        tasks = [Task.of(visit, waiting) for visit in visits]
+        tasks = [_task(visit, waiting) for visit in visits]
         outcomes, total = state.visit_log.visit(workers, state.visitor, tasks), before
         for visit, outcome, earlier in zip(visits, outcomes, spent, strict=True):
             if outcome is None:
@@ -78,16 +78,23 @@ class Visiting:
             state.history.add(evaluations, total, record.path.description, None,
                               record.target.evaluations, record.log_evidence)  # fmt: skip
             record.visits += 1
+            record.is_scouted = visit.is_scout
             if not record.first_visit:
                 state.first_visits += 1
                 record.first_visit = state.first_visits
         _check_some_solved(state)
-        if all(visit.is_first for visit in visits):
+        if all(visit.is_first and not visit.is_scout for visit in visits):
             after = table.log_evidence
             gain = after - before if np.isfinite(before) and np.isfinite(after) else np.inf
             state.gains += [gain / len(visits)] * len(visits)
         state.idle_rounds = state.idle_rounds + 1 if table.evaluations == started else 0
         state.limits.check()
+
+
+def _task(visit: Visit, waiting: int) -> Task:
+    """The task of a visit. After a scout the first visit begins anew: a scout may have seen one mode of many."""
+    task = Task.of(visit, waiting)
+    return replace(task, state=None) if visit.record.is_scouted else task
 
 
 def _check_some_solved(state: SearchState) -> None:
