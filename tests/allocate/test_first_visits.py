@@ -3,13 +3,15 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.allocate import AllocationState, FirstVisits, PathRecord, PathTable, Thresholds
+from anabranch.allocate import ActiveSet, AllocationState, FirstVisits, PathRecord, PathTable, Thresholds
 from anabranch.allocate.first_visits import by_promise, that_may_matter
-from anabranch.conquer import SMC
+from anabranch.conquer import SMC, PathTarget
 from anabranch.conquer.estimate import Estimate
 from anabranch.limits import Limits
 
@@ -161,3 +163,75 @@ def test_what_counts_as_many_is_a_setting():
     known = record(0, log_evidence=-3.0, visits=1)
     assert needs_visit(empty, state(known, empty, settings=few))
     assert not needs_visit(empty, state(known, empty, settings=many))
+
+
+def in_modes(y):
+    """Ten paths with two modes each; the fourth is by far the heaviest."""
+    k = ab.sample("k", dist.DiscreteUniform(0, 9))
+    x = ab.sample("x", dist.Normal(jnp.zeros(int(k) + 1), 1.0))
+    ab.observe("y", dist.Normal((x**2).sum(), 0.5), y if k == 3 else y + 20.0 * (1 + k))
+
+
+def paths_of(program, *data):
+    found = ab.find_paths(program, *data).paths
+    return [PathRecord(number, path, 1, PathTarget(path)) for number, path in enumerate(found)]
+
+
+def test_several_paths_are_scouted_before_their_first_visits():
+    records = paths_of(in_modes, 4.0)
+    several = state(*records)
+    several.active = ActiveSet(threshold=1).proposed({each.path.signature: 1 for each in records}).advance(
+        {}, np.random.default_rng(0)
+    )  # fmt: skip
+    scouts = RULE.visits(several)
+    assert all(visit.is_scout and visit.evaluations == 500 and visit.max_evaluations == 1_000 for visit in scouts)
+    for place, each in enumerate(records):
+        each.visits, each.is_scouted = 1, True
+        each.estimate = replace(Estimate.nothing(each.path.dim, 10, "scout"), log_evidence=-100.0 - 7 * place)
+    records[6].estimate = replace(records[6].estimate, log_evidence=-3.0)
+    first = RULE.visits(several)
+    assert [visit.record for visit in first] == [records[6]]
+    assert first[0].is_first
+    assert not first[0].is_scout
+    records[6].is_scouted = False
+    assert [visit.record.number for visit in RULE.visits(several)] == [0, 1, 2, 3, 4, 5, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("why", "settings", "number", "budget"),
+    [
+        ("a few paths", {}, 7, 1_000_000),
+        ("visits hardly longer than a scout", {}, 10, 20_000),
+        ("a length of the user's", {"evaluations_per_first_visit": 5_000}, 10, 1_000_000),
+        ("a strategy that cannot scout", {"strategy": SMC()}, 10, 1_000_000),
+    ],
+)
+def test_nothing_is_scouted_of(why, settings, number, budget):
+    records = paths_of(in_modes, 4.0)[:number]
+    some = state(*records, settings=ab.DCC(**settings), budget=budget)
+    assert not any(RULE.is_to_scout(each, some) for each in records)
+
+
+def test_the_heaviest_of_several_paths_is_found_before_the_others_are_searched():
+    """Scouts of all ten paths take less than one first visit of each would, and the second opinion is still asked."""
+    posterior = ab.infer(in_modes, 4.0, seed=0, budget=300_000)
+    history = posterior.history
+    firsts = history.path[10:]
+    assert sorted(history.path[:10]) == sorted(set(history.path))
+    assert (history.spent[:10] < 1_100).all()
+    assert firsts.iloc[0] == posterior.paths.path.iloc[0] == "k = 3"
+    assert posterior.probability("k")[3] > 0.999
+
+
+def test_scouted_paths_far_below_the_rest_are_left_once_first_visits_are_in_vain():
+    known = record(0, log_evidence=-3.0, visits=1, prior=0.0, best=0.0)
+    far = record(1, log_evidence=-500.0, visits=1, prior=-9.0, dim=20, best=-400.0, is_scouted=True)
+    easy = record(2, log_evidence=-500.0, visits=1, prior=-9.0, dim=2, best=-400.0, is_scouted=True)
+    for each in (far, easy):
+        each.path.log_prior_probability, each.is_proper = -9.0, False
+    some = state(known, far, easy)
+    some.active = ActiveSet(threshold=1).proposed({0: 1, 1: 1, 2: 1}).advance({0: -3.0}, np.random.default_rng(0))
+    far.target.best_likelihood = easy.target.best_likelihood = 0.0  # the likelihood alone does not rule them out
+    assert {each.number for each in RULE.waiting(some)} == {1, 2}
+    some.gains = [np.inf, *[0.0] * 9]
+    assert RULE.waiting(some) == [easy]

@@ -38,7 +38,6 @@ from anabranch.conquer.prior_scan import scanned
 from anabranch.conquer.quadrature import Quadrature
 from anabranch.conquer.second_opinion import (
     MAX_ASKED,
-    Opinion,
     answered,
     are_good,
     consult,
@@ -54,7 +53,7 @@ from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.conquer.warm_tempering import WarmPopulation
-from anabranch.divide import Path, is_prior_alone, quadratic_columns
+from anabranch.divide import Path, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
 
@@ -128,9 +127,7 @@ class Auto:
         return Gaussian().exact_visit(path)
 
     def can_scout(self, path: Path) -> bool:
-        """Whether modes of the path are climbed to, and neither interpreted nor integrated over."""
-        is_climbed = not path.interpreted and not path.discrete.any() and path.has_gradient
-        return is_climbed and not is_prior_alone(path) and not quadratic_columns(path).size
+        return self.laplace.can_scout(path)
 
     def start(self, target: Target, rng: Generator) -> AutoState:
         if target.discrete.all():
@@ -374,7 +371,8 @@ class Auto:
                 opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds)
                 state = replace(state, state=mixture, opinion=opinion)
                 left = end - target.evaluations
-                if self._is_good(target, mixture, opinion) or left < min_draws // 2:
+                is_good = opinion.is_content and are_good(self.modes.estimate(target, mixture))
+                if is_good or left < min_draws // 2:
                     break
                 rounds += 1
                 state = replace(state, state=answered(target, self.modes, mixture, opinion, rng, left // 2))
@@ -383,10 +381,6 @@ class Auto:
     def _believes_weights(self, target: Target, state: AutoState) -> bool:
         """Whether the population was asked, and the evidence is that by importance weights."""
         return state.opinion is not None and self.estimate(target, state).method == "ModeMixture"
-
-    def _is_good(self, target: Target, mixture: ModeMixtureState, opinion: Opinion) -> bool:
-        """Whether the weights have good diagnostics, and the population does not object."""
-        return opinion.is_content and are_good(self.modes.estimate(target, mixture))
 
     def _with_more_draws(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """More draws from the mixture, and what the population says of it if it was adapted to them."""
