@@ -39,6 +39,9 @@ DEGREES = 3.0
 BLOCK = 256
 """Points of one call of the compiled likelihood, unless there is one point alone."""
 
+SMALLEST = 0.25
+"""The least share of pocoMC's default populations that it is run with."""
+
 LogLikelihood = Callable[[np.ndarray], np.ndarray]
 
 
@@ -213,18 +216,18 @@ class PathPrior:
 
 
 def by_pocomc(path: ab.Path, seed: int, budget: int | None) -> Answer:
-    """It has no limit of evaluations: with a budget, its populations are those of a first run, scaled to spend it."""
-    answer = run_pocomc(path, seed, 1.0)
+    """It has no limit of evaluations: with a budget, its populations are those of a small first run, scaled."""
     if budget is None:
-        return answer
-    return run_pocomc(path, seed, budget / answer.evaluations)
+        return run_pocomc(path, seed, 1.0)
+    answer = run_pocomc(path, seed, SMALLEST)
+    scale = SMALLEST * budget / answer.evaluations
+    return run_pocomc(path, seed, scale) if scale > SMALLEST else answer
 
 
 def run_pocomc(path: ab.Path, seed: int, scale: float) -> Answer:
-    """With its default populations times the scale; at least a quarter of them."""
+    """With its default populations times the scale."""
     import pocomc
 
-    scale = max(scale, 0.25)
     prior = PathPrior(path, seed)
     sampler = pocomc.Sampler(
         prior,
