@@ -5,8 +5,6 @@
 | finitely many values | `Enumerate`, exact | |
 | nothing observed, no factor | `Forward`, draws from the prior | |
 | a quadratic log density | `Gaussian`, exact | |
-| all coordinates but one Gaussian given that | `Quadrature`, exact | |
-| some that are gamma or beta given the others | these are integrated out (`conjugate`) | as below, for the others |
 | few dimensions, few evaluations | a Laplace estimate, on the host | as below, when there are more evaluations |
 | real coordinates, with a gradient | `ModeMixture` | a tempered population, and what the two agree on |
 | real coordinates, no gradient | a mixture fitted to a tempered population | the same |
@@ -25,7 +23,6 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
-from anabranch.conquer import conjugate
 from anabranch.conquer.auto_state import LAPLACE, MODES, PARTICLES, AutoState
 from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
@@ -54,9 +51,9 @@ from anabranch.conquer.second_opinion import (
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import find_symmetries, fold
-from anabranch.conquer.target import PathTarget, Target
+from anabranch.conquer.target import Target
 from anabranch.conquer.warm_tempering import WarmPopulation
-from anabranch.divide import Path, is_prior_alone, quadratic_columns
+from anabranch.divide import Path, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
 
@@ -131,20 +128,6 @@ class Auto:
 
     def can_scout(self, path: Path) -> bool:
         return self.laplace.can_scout(path)
-
-    def integrated(self, target: Target, evaluations: int) -> Target:
-        """The target without coordinates whose distribution given the others is known, if there are any.
-
-        They are looked for in a visit that is large enough to bear it, once.
-        """
-        if not isinstance(target, PathTarget) or target.is_integrable is False or evaluations < self.laplace.below:
-            return target
-        path = target.path
-        if is_prior_alone(path) or path.dim - len(quadratic_columns(path)) <= self.quadrature.max_dim:
-            return target
-        frame = conjugate.find_conjugates(target)
-        target.is_integrable = frame is not None
-        return target if frame is None else conjugate.Integrated(target, frame)
 
     def start(self, target: Target, rng: Generator) -> AutoState:
         if target.discrete.all():

@@ -238,9 +238,7 @@ class Ways:
 class PathTarget(Target):
     """The density of a path itself.
 
-    `ways` decides how points are evaluated, and `split` has prior draws where they take splitting. `is_integrable` says
-    whether coordinates with a known distribution given the others can be integrated out (`conjugate`), None before that
-    was looked into.
+    `ways` decides how points are evaluated, and `split` has prior draws where they take splitting.
     """
 
     def __init__(self, path: Path, found_by: Sequence[Executions] = (), settings: TargetSettings | None = None) -> None:
@@ -249,7 +247,6 @@ class PathTarget(Target):
         self._has_gradient = path.has_gradient
         self.ways = Ways(self.settings)
         self.split: PriorDraws | None = None
-        self.is_integrable: bool | None = None
 
     @cached_property
     def samplers(self) -> dict[Any, Callable[..., Any]]:

@@ -16,11 +16,9 @@ import numpy as np
 from anabranch import errors
 from anabranch.allocate import PathRecord, Visit
 from anabranch.conquer import Estimate, Target
-from anabranch.conquer.conjugate import confirmed
 from anabranch.conquer.contiguous import contiguous
 from anabranch.conquer.elimination import eliminate, rechecked
 from anabranch.conquer.prior_sampling import prior_estimate
-from anabranch.conquer.strategy import integrated
 from anabranch.divide import name_work
 from anabranch.limits import LimitReached, Limits, current
 
@@ -103,16 +101,10 @@ class Visitor:
                 if inner is None and settings.elimination is not None:
                     target = eliminate(target, settings.elimination, rng)
                 evaluations = self._affordable(task, target, limits)
-                without = integrated(strategy, target, evaluations)
-                if without is not target:
-                    task, target, inner = _begun_again(task, without), without, None
                 if inner is None:
                     inner = strategy.start(target, rng)
                 inner = strategy.advance(target, inner, rng, evaluations)
                 estimate = replace(strategy.estimate(target, inner), notes=target.notes)
-                whole, estimate = confirmed(target, estimate)
-                if whole is not target:
-                    return Outcome(whole, None, estimate)
                 if settings.elimination is not None:
                     other, estimate = rechecked(target, estimate, settings.elimination, rng)
                     if other is not target:
@@ -166,14 +158,6 @@ class Visitor:
             seconds = (limits.seconds - limits.elapsed) / (settings.thresholds.overrun * (task.waiting + 1))
             evaluations = min(evaluations, max(int(rate * seconds), 2 * settings.visiting.prior_draws))
         return max(min(evaluations, task.max_evaluations), 1)
-
-
-def _begun_again(task: Task, target: Target) -> Task:
-    """The task with another target, for which the state is not, and the draws are without some coordinates."""
-    estimate = task.estimate
-    if estimate is not None and estimate.points.shape[1] > target.dim:
-        estimate = replace(estimate, points=estimate.points[:, target.columns])
-    return replace(task, target=target, state=None, estimate=estimate)
 
 
 def given_up(task: Task, strategy: object, error: Exception) -> Outcome:
