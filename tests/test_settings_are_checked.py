@@ -197,7 +197,10 @@ def test_numbers_of_numpy_are_numbers(posterior):
 
 @pytest.mark.parametrize("tolerance", [1e-300, 5e-324])
 def test_a_tiny_tolerance_is_never_met(tolerance):
-    posterior = ab.infer(coin, 9, seed=0, tolerance=tolerance, budget=20_000)
+    def place(y):
+        ab.observe("y", dist.Cauchy(ab.sample("x", dist.Normal(0.0, 1.0)), 1.0), y)
+
+    posterior = ab.infer(place, 2.0, seed=0, tolerance=tolerance, budget=20_000)
     assert posterior.run.stopped == "The budget of 20,000 evaluations is spent."
 
 

@@ -13,6 +13,7 @@ from anabranch.allocate import ActiveSet, AllocationState, FirstVisits, PathReco
 from anabranch.allocate.first_visits import by_promise, that_may_matter
 from anabranch.conquer import SMC, PathTarget
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.target import Account
 from anabranch.limits import Limits
 
 RULE = FirstVisits()
@@ -23,7 +24,7 @@ def record(number, *, prior=-1.0, dim=1, log_evidence=None, best=-np.inf, visits
     estimate = None
     if log_evidence is not None:
         estimate = replace(Estimate.nothing(dim, 10, "test"), log_evidence=log_evidence, log_evidence_sd=sd)
-    target = SimpleNamespace(best_likelihood=best, evaluations=0, dim=dim)
+    target = SimpleNamespace(best_likelihood=best, account=Account(), dim=dim)
     return PathRecord(number, path, 1, target, estimate=estimate, visits=visits, **more)
 
 

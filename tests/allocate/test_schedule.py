@@ -20,13 +20,14 @@ from anabranch.allocate import (
     Visit,
 )
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.target import Account
 from anabranch.limits import Limits
 from helpers import disguised
 
 
 def record(number, log_evidence=-1.0, *, sd=0.1, ess=1e4, possible=None, evaluations=10_000, visits=1, **more):
     path = SimpleNamespace(signature=number, log_prior_probability=-1.0, dim=1, interpreted=False)
-    target = SimpleNamespace(best_likelihood=0.0, evaluations=evaluations, dim=1)
+    target = SimpleNamespace(best_likelihood=0.0, account=Account(evaluations), dim=1)
     possible = log_evidence if possible is None else possible
     estimate = replace(Estimate.nothing(1, 10, "test"), log_evidence=log_evidence, log_evidence_sd=sd, ess=ess,
                        log_possible=possible, weight_sd=1.0)  # fmt: skip
@@ -96,7 +97,7 @@ def test_every_second_round_is_for_paths_with_mass_that_are_under_explored():
     assert DoubtedPaths().visits(run)
     run.rounds = 1
     assert DoubtedPaths().visits(run) == []
-    known.target.evaluations = 30_000
+    known.target.account.evaluations = 30_000
     assert DoubtedPaths().visits(run)
 
 
@@ -106,7 +107,7 @@ def test_every_second_round_is_for_paths_with_mass_that_are_under_explored():
 def test_a_path_with_mass_and_few_evaluations_is_under_explored():
     heavy, exact, light = record(0), record(1, sd=0.0), record(2, -9.0)
     assert Refinement().waiting(state(heavy, exact, light)) == [heavy]
-    heavy.target.evaluations = 30_000
+    heavy.target.account.evaluations = 30_000
     assert Refinement().waiting(state(heavy, exact, light)) == []
 
 

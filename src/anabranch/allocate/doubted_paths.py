@@ -61,7 +61,7 @@ class DoubtedPaths:
         largest = max((each.log_possible for each in doubted), default=-np.inf)
         doubted = [each for each in doubted if each.log_possible > largest - np.log(self.max_ratio)]
         most = self._max_evaluations(doubted, state)
-        return sorted((each for each in doubted if each.target.evaluations < most), key=lambda each: -each.log_possible)
+        return sorted((each for each in doubted if each.evaluations < most), key=lambda each: -each.log_possible)
 
     def _max_evaluations(self, doubted: Sequence[PathRecord], state: AllocationState) -> int:
         """Evaluations that each of the doubted paths may have had."""

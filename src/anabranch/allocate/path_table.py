@@ -120,6 +120,11 @@ class PathRecord:
         return self.estimate is not None and self.estimate.is_informative
 
     @property
+    def evaluations(self) -> int:
+        """Points at which the density of the path was computed so far."""
+        return self.target.account.evaluations
+
+    @property
     def is_confirmed(self) -> bool:
         """Whether a second method has confirmed the estimate, or none is to be asked."""
         return self.estimate is not None and self.estimate.is_confirmed
@@ -196,7 +201,7 @@ class PathTable:
             if old is None:
                 self.numbered += 1
             else:
-                self.written_off += old.target.evaluations
+                self.written_off += old.evaluations
                 new.parent, new.parent_likelihood = old.parent, old.parent_likelihood
                 new.is_named = old.is_named
             self.records[signature] = new
@@ -210,7 +215,7 @@ class PathTable:
         if len(self) <= len(paths) and all(map(operator.is_, (record.path for record in self), paths.values())):
             return list(self)
         for gone in self.records.keys() - paths.keys():
-            self.written_off += self.records.pop(gone).target.evaluations
+            self.written_off += self.records.pop(gone).evaluations
         records: list[PathRecord | None] = [self.records.get(signature) for signature in paths]
         self.records = {key: record for key, record in zip(paths, records, strict=True) if record is not None}
         return records
@@ -218,7 +223,7 @@ class PathTable:
     @property
     def evaluations(self) -> int:
         """Points at which a density was computed, on all paths."""
-        return self.written_off + sum(record.target.evaluations for record in self)
+        return self.written_off + sum(record.evaluations for record in self)
 
     @property
     def solved(self) -> list[PathRecord]:

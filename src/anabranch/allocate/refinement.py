@@ -72,7 +72,7 @@ class Refinement:
         visits = []
         for record, count in ((records[i], count) for i, count in times.items()):
             needed = self.evaluations_to_tolerance(record, errors[record], fewest, state)
-            most = max(count * each, min(int(self.growth * record.target.evaluations), left // (4 * len(times))))
+            most = max(count * each, min(int(self.growth * record.evaluations), left // (4 * len(times))))
             visits.append(Visit(record, min(most, needed), int(thresholds.overrun * most)))
         return visits
 
@@ -95,7 +95,7 @@ class Refinement:
         tolerance = state.limits.tolerance
         if tolerance is None or not state.settings.prune_negligible or not np.isfinite(error):
             return state.limits.budget
-        return int(max(record.target.evaluations * (2 * error / tolerance) ** 2, least))
+        return int(max(record.evaluations * (2 * error / tolerance) ** 2, least))
 
 
 def _log_upper(record: PathRecord) -> float:
@@ -111,4 +111,4 @@ def under_explored(state: AllocationState) -> list[PathRecord]:
     matter = [record for record, share in importance.items() if share > thresholds.weight_that_matters]
     enough = min(thresholds.evaluations_that_settle, state.limits.budget // max(20, 10 * len(matter)))
     by_sampling = (each for each in matter if not (each.is_exact or each.gave_up or each.path.interpreted))
-    return [each for each in by_sampling if each.target.evaluations < enough or not each.is_confirmed]
+    return [each for each in by_sampling if each.evaluations < enough or not each.is_confirmed]

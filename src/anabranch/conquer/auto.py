@@ -5,6 +5,8 @@
 | finitely many values | `Enumerate`, exact | |
 | nothing observed, no factor | `Forward`, draws from the prior | |
 | a quadratic log density | `Gaussian`, exact | |
+| all coordinates but one Gaussian given that | `Quadrature`, exact | |
+| some that are gamma or beta given the others | these are integrated out (`conjugate`) | as below, for the others |
 | few dimensions, few evaluations | a Laplace estimate, on the host | as below, when there are more evaluations |
 | real coordinates, with a gradient | `ModeMixture` | a tempered population, and what the two agree on |
 | real coordinates, no gradient | a mixture fitted to a tempered population | the same |
@@ -28,12 +30,12 @@ from anabranch.conquer.enumeration import Enumerate
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.forward import Forward
 from anabranch.conquer.gaussian import Gaussian, GaussianState
+from anabranch.conquer.integrated import integrated_out
 from anabranch.conquer.interpreted_paths import InterpretedPaths
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.laplace import Laplace, laplace_start
-from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixture, ModeMixtureState
-from anabranch.conquer.population import broad, log_prior_mass
+from anabranch.conquer.particle_mixture import mixture_of_particles
 from anabranch.conquer.prior_scan import scanned
 from anabranch.conquer.quadrature import Quadrature
 from anabranch.conquer.second_opinion import (
@@ -41,16 +43,13 @@ from anabranch.conquer.second_opinion import (
     answered,
     are_good,
     consult,
-    drawn_particles,
     is_enough,
-    may_be_fitted,
     reconciled,
     scouted,
     unconfirmed,
 )  # fmt: skip
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
-from anabranch.conquer.symmetry import find_symmetries, fold
 from anabranch.conquer.target import Target
 from anabranch.conquer.warm_tempering import WarmPopulation
 from anabranch.divide import Path, is_prior_alone
@@ -128,6 +127,12 @@ class Auto:
 
     def can_scout(self, path: Path) -> bool:
         return self.laplace.can_scout(path)
+
+    def integrated(self, target: Target, evaluations: int) -> Target:
+        """The target without coordinates that are gamma or beta given the others, if the visit can bear it."""
+        if evaluations < self.laplace.below:
+            return target
+        return integrated_out(target, evaluations, self.quadrature.max_dim)
 
     def start(self, target: Target, rng: Generator) -> AutoState:
         if target.discrete.all():
@@ -239,7 +244,7 @@ class Auto:
         if not self._suffices(target, population):
             return state
         try:
-            mixture = self._from_particles(target, population, rng)
+            mixture = mixture_of_particles(target, population, rng)
         except LimitReached:
             return state
         if not mixture.failed:
@@ -249,18 +254,6 @@ class Auto:
     def _suffices(self, target: Target, population: SMCState) -> bool:
         """Whether a mixture can be fitted to the particles of finished sweeps."""
         return population.particles >= 4 * target.dim
-
-    def _from_particles(self, target: Target, population: SMCState, rng: Generator) -> ModeMixtureState:
-        """Importance sampling from a mixture fitted to the particles of a tempered population."""
-        points, families = drawn_particles(population, rng)
-        fitting = may_be_fitted(families)
-        if fitting.sum() < 4 * target.dim:  # those of the heaviest sweeps descend from few draws
-            fitting[:] = True
-        points = points[rng.permutation(np.flatnonzero(fitting))[:2_000]]
-        prior = target.prior(500, rng).points
-        points = fold(points, symmetries := find_symmetries(target, points))
-        wide = broad(prior if len(prior) > 50 else points)
-        return ModeMixtureState(fit_to_points(points, rng), wide, tuple(symmetries), log_prior_mass(target, rng))
 
     # The second opinion -----------------------------------------------------------------------------------------
 

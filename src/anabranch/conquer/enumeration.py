@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
+from anabranch.conquer.elimination.target import Eliminated
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import MAX_BATCH, Target
 from anabranch.conquer.weights import systematic
@@ -98,7 +99,7 @@ class Enumerate:
             copies = -(-_MIN_DRAWS // len(points))
             points, log_weights = np.repeat(points, copies, axis=0), np.repeat(log_weights, copies)
         logs = (log_weights, state.log_total, sd)
-        method = "Elimination" if target.is_marginal else "Enumerate"
+        method = "Elimination" if isinstance(target, Eliminated) else "Conjugate" if target.is_marginal else "Enumerate"
         return Estimate.from_draws(points, *logs, target.evaluations, method, remarks=remarks)
 
 
@@ -119,7 +120,8 @@ def _values(target: Target) -> tuple[range, ...]:
     """The values of every coordinate."""
     if target.dim == 0:
         return ()
-    found = (None,) if target.is_marginal else finite_values(target.path)
+    values = (None,) * target.path.dim if isinstance(target, Eliminated) else finite_values(target.path)
+    found = [values[column] for column in target.columns]
     finite = tuple(values for values in found if values is not None)
     if len(finite) < len(found):
         raise errors.StrategyCannotRun(

@@ -28,7 +28,7 @@ def is_climbable(target: Target) -> bool:
     """Whether the density has a gradient in all coordinates, and no jumps; it is looked into once."""
     if target.climbable is None:
         try:
-            target.climbable = target.has_gradient and not target.discrete.any() and not has_jumps(target)
+            target.climbable = target.has_gradient and not target.discrete.any() and not has_jumps(target.source)
         except errors.NoGradient:
             target.climbable = False
     return target.climbable

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from anabranch.conquer.ascent import Modes
 from anabranch.conquer.student import DF, StudentMixture, safe_cholesky
-from anabranch.conquer.weights import effective_sample_size
+from anabranch.conquer.weights import effective_sample_size, systematic
 
 __all__ = ["fit_to_modes", "fit_to_points", "fit_to_weights"]
 
@@ -25,6 +25,8 @@ _MIN_SHARE = 1e-5
 """The share below which a component with little weight is dropped; more of it loses modes that are many and light."""
 _MAX_COMPONENTS = 24
 """Components of a mixture fitted to points."""
+_MAX_RESAMPLED = 4_000
+"""Draws to which a new mixture is fitted."""
 
 
 def fit_to_modes(modes: Modes, depth: float) -> StudentMixture:
@@ -75,6 +77,7 @@ def fit_to_weights(
     points: np.ndarray,
     log_weights: np.ndarray,
     log_density: Callable[[StudentMixture], np.ndarray],
+    rng: Generator | None = None,
 ) -> StudentMixture:
     """The mixture refitted to its weighted draws, with the tails that suit them best.
 
@@ -82,7 +85,9 @@ def fit_to_weights(
     have the smallest second moment, E_q'[(γ/q')²] = E_q[(γ/q)² q/q'], since the likelihood says little of the tails; or
     only the shares are fitted, where the components have too few draws for more. The second moment is taken over draws
     to which the candidate was not fitted: over its own, lighter tails and more parameters would always look better.
-    `log_density` gives log q at the points, its defensive components included, for a mixture.
+    `log_density` gives log q at the points, its defensive components included, for a mixture. With `rng`, another
+    candidate is a new mixture, fitted to resampled draws: it may have more components, where there were few points when
+    the first one was fitted.
     """
     weights = _tempered(log_weights, min_ess=20.0 + 2 * proposal.dim)
     held_out = np.arange(len(points)) % 2 == 1
@@ -98,6 +103,8 @@ def fit_to_weights(
     dfs = np.clip([now, now / 2, 2 * now], _MIN_DF, 8.0 + 2 * proposal.dim)
     fits: list[Fit] = [partial(_refitted, extended.with_df(df)) for df in dfs]
     fits.append(partial(extended.reshared, former=_FORMER))
+    if rng is not None:
+        fits.append(partial(_regrown, rng=rng))
     return min(fits, key=second_moment)(points, weights)
 
 
@@ -106,6 +113,12 @@ def _refitted(mixture: StudentMixture, points: np.ndarray, weights: np.ndarray) 
     for _ in range(2):
         mixture = mixture.refitted(points, weights, former=_FORMER, min_share=_MIN_SHARE)
     return mixture
+
+
+def _regrown(points: np.ndarray, weights: np.ndarray, rng: Generator) -> StudentMixture:
+    """A mixture fitted to as many of the weighted draws as these are worth."""
+    size = int(np.clip(1 / ((weights / weights.sum()) ** 2).sum(), 1, _MAX_RESAMPLED))
+    return fit_to_points(points[systematic(weights / weights.sum(), size, rng)], rng)
 
 
 def _tempered(log_weights: np.ndarray, min_ess: float) -> np.ndarray:

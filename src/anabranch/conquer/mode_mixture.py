@@ -40,6 +40,7 @@ __all__ = ["ModeMixture", "ModeMixtureState"]
 
 _MIN_BATCH = 2_000
 """Draws of the first batch for the estimate, and of those after while they are few."""
+_POOR = 0.15  # efficiency below which a mixture fitted to points is fitted anew, even if fewer draws follow
 _MAX_MIRRORED = 8
 """Ends of climbs whose mirror images are evaluated."""
 _MAX_BEST = 16
@@ -55,8 +56,7 @@ class ModeMixtureState:
         broad: the defensive component as wide as the prior.
         symmetries: the exchangeable blocks.
         log_prior_mass: log of the prior probability of the path, where the prior is a defensive component; else NaN.
-        adapting: whether the mixture is still being adapted.
-        rounds: adaptations so far.
+        adapting, rounds: whether the mixture is still being adapted, and adaptations so far.
         former: the mixture before the last adaptation and its efficiency, in case the adaptation made it worse.
         points, log_weights, log_prior: draws from the mixture, with the log prior density there; while it adapts, from
             the one before.
@@ -64,6 +64,7 @@ class ModeMixtureState:
         searched: evaluations at the last search for modes; the next comes when they have doubled.
         refit_at: the number of draws at which a poor mixture is adapted once more.
         failed: why there is no mixture.
+        is_of_points: whether its components were fitted to points, not to modes.
     """
 
     proposal: StudentMixture | None = None
@@ -80,6 +81,7 @@ class ModeMixtureState:
     searched: int = 4_000
     refit_at: int = 2_000
     failed: str = ""
+    is_of_points: bool = False
 
     @property
     def parts(self) -> tuple[StudentMixture, StudentMixture]:
@@ -312,17 +314,16 @@ class ModeMixture:
         if not np.isfinite(drawn.log_weights).any():
             return replace(state, failed="no point of positive density was drawn")
         n, efficiency = len(drawn.points), effective_sample_size(drawn.log_weights) / len(drawn.points)
-        if n < state.refit_at or efficiency > self.efficiency or left < 2 * n:
+        worth = n // 2 if state.is_of_points and efficiency < _POOR else 2 * n
+        if n < state.refit_at or efficiency > self.efficiency or left < worth:
             return state
-        former = (state.parts[0], efficiency)
-        return replace(
-            state, proposal=self._refitted(state), former=former, adapting=True, pooled=False, refit_at=4 * n
-        )
+        again, former = self._refitted(state, rng if state.is_of_points else None), (state.parts[0], efficiency)
+        return replace(state, proposal=again, former=former, adapting=True, pooled=False, refit_at=4 * n)
 
-    def _refitted(self, state: ModeMixtureState) -> StudentMixture:
-        """The mixture refitted to the draws of the state."""
+    def _refitted(self, state: ModeMixtureState, rng: Generator | None = None) -> StudentMixture:
+        """The mixture refitted to the draws of the state; with `rng`, maybe a new one."""
         points, log_weights, log_prior = _draws(state)
-        return fit_to_weights(*state.parts, points, log_weights, self._log_proposal(state, points, log_prior))
+        return fit_to_weights(*state.parts, points, log_weights, self._log_proposal(state, points, log_prior), rng)
 
     def _log_proposal(
         self, state: ModeMixtureState, points: np.ndarray, log_prior: np.ndarray

@@ -30,6 +30,10 @@ class Ordered(Target):
         return self.whole.terms
 
     @property
+    def cost(self) -> int:
+        return self.whole.cost
+
+    @property
     def has_gradient(self) -> bool:
         return self.whole.has_gradient
 

@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from anabranch.conquer.auto import Auto
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.strategy import Strategy, can_scout, cheapest_visit, exact_visit
+from anabranch.conquer.strategy import Strategy, can_scout, cheapest_visit, exact_visit, integrated
 from anabranch.conquer.target import Target
 from anabranch.divide import Path
 from anabranch.errors import BadSetting
@@ -81,6 +81,10 @@ class PerPath:
     def can_scout(self, path: Path) -> bool:
         """That of the strategy of the path."""
         return can_scout(self._of(path), path)
+
+    def integrated(self, target: Target, evaluations: int) -> Target:
+        """That of the strategy of the path."""
+        return integrated(self._of(target.path), target, evaluations)
 
     def unmet(self, paths: Iterable[Path]) -> list[str]:
         """The descriptions that are those of none of the paths."""

@@ -211,6 +211,8 @@ def answered(
     objecting = opinion.points[opinion.objects & fitting]
     if len(objecting) >= 10 * (target.dim + 1):
         state = modes.with_components(state, fit_to_points(objecting, rng), float(np.clip(opinion.missed, 0.1, 0.5)))
+    elif state.is_of_points and fitting.sum() > 4 * target.dim:  # nothing has climbed, and few object
+        state = modes.with_components(state, fit_to_points(opinion.points[fitting], rng), 0.5)
     return state
 
 

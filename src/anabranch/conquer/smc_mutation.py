@@ -10,6 +10,8 @@ each half of the chains has the scales and the differences of the other half, an
     singles        one or two coordinates alone, by steps of sizes over two and a half orders of magnitude
     mirror images  x' = x with the sign of one or two coordinates changed: coordinates that enter a density only through
                    products or squares have modes that are mirror images
+    drawn anew     one coordinate of a density that jumps, from its distribution in the other half (`margin`): a place
+                   of a jump may be anywhere else
     Hamiltonian    leapfrog in the coordinates R⁻¹x, the step adapted to an acceptance of 0.8; the number of leapfrog
                    steps is the one that forgets log r fastest for its cost
     discrete       one coordinate at a time: a step of geometric size up or down, or z' = z + z_a − z_b for a random
@@ -26,10 +28,12 @@ start, and as many steps again; or until it forgets no more, as chains do that s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
 
+from anabranch.conquer.margin import Margin
 from anabranch.conquer.ranks import average_ranks
 from anabranch.conquer.smc_tempering import Particles, Tempering
 from anabranch.conquer.student import safe_cholesky
@@ -89,6 +93,12 @@ class Shape:
         sds = np.sqrt((self.scale_trils**2).sum(axis=2))
         return np.where(self.half[:, None] == 0, sds[0], sds[1])
 
+    @cached_property
+    def margins(self) -> tuple[list[Margin], list[Margin]]:
+        """For each half the distribution of each coordinate of the other."""
+        one, other = ([Margin.of(column) for column in part.T] for part in self.points)
+        return one, other
+
     def force(self, gradient: np.ndarray) -> np.ndarray:
         """The gradient in units of R, clipped: the leapfrog stays reversible with any function of the position."""
         gradient = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
@@ -133,6 +143,8 @@ class Mutation:
         discrete = self.tempering.target.discrete
         if not discrete.all():
             move = self._leap if tuning.gradient and rng.uniform() < 0.75 else self._walk
+            if self.tempering.target.climbable is False and rng.uniform() < 0.5:
+                move = self._redraw
             particles, tuning = move(particles, tuning, rng)
             if rng.uniform() < max(10 * tuning.mirrored, 0.1):
                 particles, tuning = self._mirror(particles, tuning, rng)
@@ -167,6 +179,19 @@ class Mutation:
         excess = accepted[walks].mean() - _WALK_ACCEPTANCE if walks.any() else 0.0
         scale = float(np.clip(tuning.scale * np.exp(0.5 * excess), 1e-6, 10.0))
         return particles.replaced(tried, accepted), replace(tuning, scale=scale)
+
+    def _redraw(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
+        """One continuous coordinate drawn anew."""
+        chosen = rng.choice(np.flatnonzero(~self.tempering.target.discrete), size=len(particles))
+        points, loss = particles.points.copy(), np.zeros(len(particles))
+        for half, margins in enumerate(self.shape.margins):
+            for column in np.unique(chosen):
+                rows = np.flatnonzero((self.shape.half == half) & (chosen == column))
+                drawn, margin = margins[column].draw(len(rows), rng), margins[column]
+                loss[rows] = margin.log_density(drawn) - margin.log_density(points[rows, column])
+                points[rows, column] = drawn
+        tried = self.tempering.at(points)
+        return particles.replaced(tried, self._accepted(tried, particles, loss, rng)), tuning
 
     def _mirror(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
         """The sign of one continuous coordinate changed, and, every second time, of another one."""

@@ -9,14 +9,14 @@ from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.target import Target
 from anabranch.divide import Path
 
-__all__ = ["Strategy", "can_scout", "cheapest_visit", "check_gradient", "exact_visit", "solve"]
+__all__ = ["Strategy", "can_scout", "cheapest_visit", "check_gradient", "exact_visit", "integrated", "solve"]
 
 
 class Strategy(Protocol):
     """A frozen dataclass of settings with three functions over an explicit state of plain data (arrays, numbers).
 
-    A state pickles, and `advance` returns a new one. A strategy may also have methods `cheapest_visit`, `exact_visit`
-    and `can_scout`: see there.
+    A state pickles, and `advance` returns a new one. A strategy may also have methods `cheapest_visit`, `exact_visit`,
+    `can_scout` and `integrated`: see there.
     """
 
     def start(self, target: Target, rng: Generator) -> Any:
@@ -53,6 +53,16 @@ def can_scout(strategy: Strategy, path: Path) -> bool:
     name."""
     method = getattr(strategy, "can_scout", None)
     return method is not None and bool(method(path))
+
+
+def integrated(strategy: Strategy, target: Target, evaluations: int) -> Target:
+    """The density for a visit with so many evaluations: without coordinates that are integrated out, or the same where
+    a strategy has no method of this name."""
+    method = getattr(strategy, "integrated", None)
+    if method is None:
+        return target
+    found: Target = method(target, evaluations)
+    return found
 
 
 def check_gradient(target: Target, name: str) -> None:

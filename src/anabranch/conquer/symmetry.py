@@ -159,6 +159,8 @@ def _families(target: Target) -> dict[int, list[Family]]:
     for site in target.path.sites:
         if site.columns is None or site.discrete or not position[site.columns].size:  # a simplex of one part has none
             continue
+        if (position[site.columns] < 0).any():  # integrated out
+            continue
         if (match := re.fullmatch(r"(.*?)(\d+)(\D*)", site.name)) is not None:
             numbered[match[1] + "#" + match[3]].append((int(match[2]), site))
         for size, family in _of_site(site, position[site.columns]):

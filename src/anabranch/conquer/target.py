@@ -81,14 +81,24 @@ class Target(ABC):
         return 1
 
     @property
+    def cost(self) -> int:
+        """Evaluations of the path, by which visits are counted, that a point takes; methods count points."""
+        return 1
+
+    @property
+    def source(self) -> Target:
+        """The density that jumps where this one does."""
+        return self
+
+    @property
     @abstractmethod
     def has_gradient(self) -> bool:
         """Whether `differentiate` can be used."""
 
     @property
     def evaluations(self) -> int:
-        """Points at which the density of the path was computed so far."""
-        return self.account.evaluations
+        """Points at which the density was computed so far: those of the path over the cost."""
+        return self.account.evaluations // self.cost
 
     @property
     def seconds(self) -> float:
@@ -102,18 +112,18 @@ class Target(ABC):
 
     @property
     def left(self) -> float:
-        """Evaluations that the visit under way may still take; infinite if there is no bound."""
-        return self.account.allowed - self.account.evaluations
+        """Points that the visit under way may still take; infinite if there is no bound."""
+        return (self.account.allowed - self.account.evaluations) / self.cost
 
     def allow(self, evaluations: float) -> None:
-        """Let the visit that begins now take at most so many evaluations."""
+        """Let the visit that begins now take at most so many evaluations of the path."""
         self.account.allowed = self.account.evaluations + evaluations
 
     @contextmanager
     def bounded(self, evaluations: float) -> Iterator[None]:
-        """Within the block, at most so many evaluations, and no more than the visit may take."""
+        """Within the block, at most so many points, and no more than the visit may take."""
         allowed = self.account.allowed
-        self.account.allowed = min(allowed, self.account.evaluations + evaluations)
+        self.account.allowed = min(allowed, self.account.evaluations + self.cost * evaluations)
         try:
             yield
         finally:
@@ -137,8 +147,8 @@ class Target(ABC):
         return evaluation
 
     def charge(self, evaluations: int) -> None:
-        """Count evaluations that were made elsewhere, by a sampler compiled together with the density."""
-        self.account.evaluations += evaluations
+        """Count points at which it was computed elsewhere, by a sampler compiled together with the density."""
+        self.account.evaluations += self.cost * evaluations
 
     @property
     @abstractmethod
@@ -238,7 +248,8 @@ class Ways:
 class PathTarget(Target):
     """The density of a path itself.
 
-    `ways` decides how points are evaluated, and `split` has prior draws where they take splitting.
+    `ways` decides how points are evaluated, and `split` has prior draws where they take splitting. `is_integrable` says
+    whether coordinates can be integrated out (`conjugate`), None before that was looked into.
     """
 
     def __init__(self, path: Path, found_by: Sequence[Executions] = (), settings: TargetSettings | None = None) -> None:
@@ -247,6 +258,7 @@ class PathTarget(Target):
         self._has_gradient = path.has_gradient
         self.ways = Ways(self.settings)
         self.split: PriorDraws | None = None
+        self.is_integrable: bool | None = None
 
     @cached_property
     def samplers(self) -> dict[Any, Callable[..., Any]]:

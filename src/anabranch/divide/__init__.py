@@ -22,10 +22,11 @@ One decision sequence
 Densities
     `Terms` are the summands of the log density of a recording, one for each site and observation. An `Evaluator`
     computes some of them, by NumPy or by JAX. `Density` is the log density of a recording as a function of a point,
-    `log_density_function` that of a path as a function for JAX. `Jitted` is a function that JAX compiles, with
-    compilations counted and limits kept, `in_blocks` calls it for any number of points, and `is_compiling` says whether
-    a thread compiles; `compiling` names what is compiled at this moment, as `name_work` has named it.
-    `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions NumPy evaluates at a time.
+    `log_density_function` that of a path as a function for JAX, and `numbers_per_point` how much a density computes.
+    `Jitted` is a function that JAX compiles, with compilations counted and limits kept, `in_blocks` calls it for any
+    number of points, and `is_compiling` says whether a thread compiles; `compiling` names what is compiled at this
+    moment, as `name_work` has named it. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions
+    NumPy evaluates at a time.
 Factors
     `Factors` has the summands of a density, and the discrete coordinates on which each of their elements depends;
     `SummandEvaluator` computes them.
@@ -36,7 +37,7 @@ Sites and their distributions
     and a distribution without their wrappers.
 Properties of a path
     `finite_values`, `integer_bounds` (`Bounds` of each coordinate), `prior_is_sampled`, `is_prior_alone`,
-    `is_quadratic`, `quadratic_columns`, `independent_sites` and `supports_are_constant`.
+    `is_quadratic`, `quadratic_columns`, `analytic_columns`, `independent_sites` and `supports_are_constant`.
 Discovery
     `propose` and `neighbours` make `Proposals` that lead to new paths, `counts_of` counts executions by path, and
     `known_points` are executions as points of their path. A `PathMove` leads a walk over paths from one that it may be
@@ -59,8 +60,9 @@ Seeds
 """
 
 from anabranch.divide import site_transforms
+from anabranch.divide.analytic import analytic_columns
 from anabranch.divide.batch import Batch, Constraints, stable_hash
-from anabranch.divide.compiled import log_density_function
+from anabranch.divide.compiled import log_density_function, numbers_per_point
 from anabranch.divide.decision_tables import DecisionTables, fit_decision_tables, move_to_any_path
 from anabranch.divide.density import Density
 from anabranch.divide.discover import Proposals, counts_of, known_points, neighbours, propose
@@ -109,16 +111,16 @@ from anabranch.divide.tree import Tree
 
 __all__ = [
     "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division",
-    "Evaluation", "Evaluator", "Executions", "Factors", "Helpers", "Jitted", "Lanes", "Leaf", "Line",
-    "NamedValues", "Node", "Observation", "Order", "Path", "PathMove", "PathTracer", "PriorDraws", "Program",
-    "Proposals", "Recording", "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms",
-    "Tree", "alias", "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of",
+    "Evaluation", "Evaluator", "Executions", "Factors", "Helpers", "Jitted", "Lanes", "Leaf", "Line", "NamedValues",
+    "Node", "Observation", "Order", "Path", "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording",
+    "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
+    "analytic_columns", "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of",
     "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables",
     "function_fingerprint", "has_functions", "helped", "hours_warning", "in_blocks", "independent_sites", "inside",
     "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "lead_to",
     "leaf_of", "lines_of", "log_density_function", "more_draws", "move_between_paths", "move_to_any_path", "name_work",
-    "neighbours", "number_of_choices", "paths_with", "prior_is_sampled", "program_fingerprint", "propose",
-    "quadratic_columns", "rebuild", "remade", "returned", "site_transforms", "sites_not_met", "source_of",
+    "neighbours", "number_of_choices", "numbers_per_point", "paths_with", "prior_is_sampled", "program_fingerprint",
+    "propose", "quadratic_columns", "rebuild", "remade", "returned", "site_transforms", "sites_not_met", "source_of",
     "stable_hash", "supports_are_constant", "that_have", "unwrapped", "user_location", "values_of", "values_of_choice",
     "why_not_drawn", "with_batch_axis",
 ]  # fmt: skip

@@ -142,7 +142,7 @@ class Combining:
         is_late = state.is_cut_short and state.limits.time_is_over
         for record in under_explored(state)[: self.max_notes if is_late else 0]:
             yield (
-                f"The path ({record.path.description}) has had {record.target.evaluations:,} evaluations, which may "
+                f"The path ({record.path.description}) has had {record.evaluations:,} evaluations, which may "
                 "be too few to find all its modes. Give the run more seconds."
             )
         for record in itertools.islice((each for each in table if each.gave_up), self.max_notes):

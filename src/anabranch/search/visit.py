@@ -18,7 +18,9 @@ from anabranch.allocate import PathRecord, Visit
 from anabranch.conquer import Estimate, Target
 from anabranch.conquer.contiguous import contiguous
 from anabranch.conquer.elimination import eliminate, rechecked
+from anabranch.conquer.integrated import Integrated, NotConjugate, verify
 from anabranch.conquer.prior_sampling import prior_estimate
+from anabranch.conquer.strategy import integrated
 from anabranch.divide import name_work
 from anabranch.limits import LimitReached, Limits, current
 
@@ -101,10 +103,16 @@ class Visitor:
                 if inner is None and settings.elimination is not None:
                     target = eliminate(target, settings.elimination, rng)
                 evaluations = self._affordable(task, target, limits)
+                without = integrated(strategy, target, evaluations)
+                if without is not target:
+                    task, target, inner = _begun_again(task, without), without, None
                 if inner is None:
                     inner = strategy.start(target, rng)
-                inner = strategy.advance(target, inner, rng, evaluations)
-                estimate = replace(strategy.estimate(target, inner), notes=target.notes)
+                inner = strategy.advance(target, inner, rng, max(evaluations // target.cost, 1))
+                spent = target.account.evaluations
+                estimate = replace(strategy.estimate(target, inner), notes=target.notes, evaluations=spent)
+                if isinstance(target, Integrated):
+                    verify(target, estimate, self._rng(task, 7))
                 if settings.elimination is not None:
                     other, estimate = rechecked(target, estimate, settings.elimination, rng)
                     if other is not target:
@@ -112,6 +120,9 @@ class Visitor:
                 if limits.is_over and not estimate.is_informative:
                     return Outcome(target, inner, task.estimate, is_visit=False)
                 return Outcome(target, inner, self._better(task, target, estimate))
+        except NotConjugate:
+            assert isinstance(target, Integrated)
+            return self._visited(_whole_again(task, target), limits)
         except LimitReached:
             if limits.is_over:
                 return Outcome(target, task.state, task.estimate, is_visit=False)
@@ -144,7 +155,7 @@ class Visitor:
         if kept is None or not (kept.is_of_prior or kept.is_informative):
             return estimate
         points = kept.points if kept.points.shape[1] == target.dim else kept.points[:, target.columns]
-        return replace(kept, points=points, evaluations=target.evaluations, remarks=estimate.remarks)
+        return replace(kept, points=points, evaluations=target.account.evaluations, remarks=estimate.remarks)
 
     def _affordable(self, task: Task, target: Target, limits: Limits) -> int:
         """The evaluations of a visit: fewer by the interpreter or the time limit."""
@@ -154,10 +165,30 @@ class Visitor:
             least = min(evaluations, visiting.min_interpreted)
             evaluations = max(evaluations // visiting.interpreted_divisor, least)
         if limits.seconds is not None and target.seconds > 0:
-            rate = target.evaluations / target.seconds
+            rate = target.account.evaluations / target.seconds
             seconds = (limits.seconds - limits.elapsed) / (settings.thresholds.overrun * (task.waiting + 1))
             evaluations = min(evaluations, max(int(rate * seconds), 2 * settings.visiting.prior_draws))
         return max(min(evaluations, task.max_evaluations), 1)
+
+
+def _begun_again(task: Task, target: Target) -> Task:
+    """The task with another target, for which the state is not; draws without some of its coordinates are of no use."""
+    estimate = task.estimate
+    if estimate is not None and estimate.points.shape[1] != target.dim:
+        is_whole = estimate.points.shape[1] == target.path.dim
+        estimate = replace(estimate, points=estimate.points[:, target.columns]) if is_whole else None
+    return replace(task, target=target, state=None, estimate=estimate)
+
+
+def _whole_again(task: Task, target: Integrated) -> Task:
+    """The task with all coordinates of the path, after those integrated out have turned out not to be what they seemed.
+    Nothing that was found out without them counts."""
+    whole = target.target
+    logger.info("the path (%s) is visited with all its coordinates", whole.path.description)
+    whole.is_integrable, whole.climbable = False, None
+    left = int(min(max(target.account.allowed - target.account.evaluations, 1), task.max_evaluations))
+    return replace(task, target=whole, state=None, estimate=None, max_evaluations=left,
+                   evaluations=min(task.evaluations, left))  # fmt: skip
 
 
 def given_up(task: Task, strategy: object, error: Exception) -> Outcome:
@@ -170,4 +201,4 @@ def given_up(task: Task, strategy: object, error: Exception) -> Outcome:
 
 def _kept(task: Task, target: Target, strategy: object) -> Estimate:
     """The previous estimate of a path whose visit failed, or one without mass."""
-    return task.estimate or Estimate.nothing(target.dim, target.evaluations, type(strategy).__name__)
+    return task.estimate or Estimate.nothing(target.dim, target.account.evaluations, type(strategy).__name__)

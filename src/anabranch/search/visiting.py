@@ -58,7 +58,7 @@ class Visiting:
     def conquer(self, state: SearchState, visits: Sequence[Visit], workers: Workers) -> None:
         """Make the visits, and enter their outcomes in the table."""
         table, before = state.table, state.table.log_evidence
-        spent, started = [visit.record.target.evaluations for visit in visits], table.evaluations
+        spent, started = [visit.record.evaluations for visit in visits], table.evaluations
         evaluations = started
         waiting = sum(not record.visits for record in table)
         tasks = [_task(visit, waiting) for visit in visits]
@@ -74,9 +74,9 @@ class Visiting:
             if not outcome.is_visit:
                 continue
             # The history has the visits, which are made at the same time, one after the other.
-            evaluations += record.target.evaluations - earlier
+            evaluations += record.evaluations - earlier
             state.history.add(evaluations, total, record.path.description, None,
-                              record.target.evaluations, record.log_evidence)  # fmt: skip
+                              record.evaluations, record.log_evidence)  # fmt: skip
             record.visits += 1
             record.is_scouted = visit.is_scout
             if not record.first_visit:
