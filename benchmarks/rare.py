@@ -179,7 +179,8 @@ def row(name: str, rare: Rare, seed: int, budget: int) -> str:
     met = "yes" if is_met(posterior, rare) else "; ".join(posterior.unmet) or "NO"
     cells = [
         name, f"{rare.log_mass / np.log(10):.1f}", str(seed), met, f"{posterior.log_evidence:.4f}", f"{error:+.4f}",
-        f"{sd:.4f}", f"{error / sd:+.1f}", f"{posterior.run.evaluations:,}", f"{time.perf_counter() - began:.0f}",
+        f"{sd:.4f}", f"{error / max(sd, 1e-9):+.1f}", f"{posterior.run.evaluations:,}",
+        f"{time.perf_counter() - began:.0f}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,12 +22,24 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import random
 from numpyro import handlers
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
+from wide_exact import (
+    CONCENTRATION,
+    NOISE,
+    SPREAD,
+    all_models,
+    all_partitions,
+    all_trees,
+    gibbs_over_models,
+    gibbs_over_partitions,
+    kernel_evidences,
+    mean_and_error,
+)  # fmt: skip
 
 import anabranch as ab
 
-Pair = tuple[str, Callable[[Any], float], float]
-"""A name, a function of a draw, and its exact posterior mean."""
+Pair = tuple[str, Callable[[Any], float], float, float]
+"""A name, a function of a draw, its posterior mean, and the error of that: zero where it is exact."""
 
 
 @dataclass(frozen=True)
@@ -62,49 +74,10 @@ def regression_data(p: int, correlation: float, n: int = 100) -> tuple[np.ndarra
     return X, X[:, :3] @ np.array([1.0, -0.7, 0.4]) + rng.standard_normal(n)
 
 
-def log_evidences(X: np.ndarray, y: np.ndarray, included: np.ndarray) -> np.ndarray:
-    """The log evidence of models, rows of a matrix of which predictors are in, with the prior of the row."""
-    p, n = X.shape[1], len(y)
-    mask = included.astype(float)
-    precision = np.eye(p) + mask[:, :, None] * (X.T @ X) * mask[:, None, :]
-    linear = mask * (X.T @ y)
-    explained = (linear * np.linalg.solve(precision, linear[..., None])[..., 0]).sum(axis=1)
-    log_determinant = np.linalg.slogdet(precision)[1]
-    return -0.5 * (n * np.log(2 * np.pi) + log_determinant + y @ y - explained) - p * np.log(2)
-
-
-def all_models(X: np.ndarray, y: np.ndarray, at_once: int = 8_192) -> tuple[float, np.ndarray]:
-    """The log evidence and the inclusion probabilities, by a sum over all models."""
-    p = X.shape[1]
-    parts = []
-    for start in range(0, 2**p, at_once):
-        included = (np.arange(start, min(start + at_once, 2**p))[:, None] >> np.arange(p)) & 1
-        logs = log_evidences(X, y, included)
-        parts.append((logsumexp(logs), np.exp(logs - logs.max()) @ included / np.exp(logs - logs.max()).sum()))
-    totals = np.array([total for total, _ in parts])
-    shares = np.exp(totals - logsumexp(totals))
-    return float(logsumexp(totals)), shares @ np.array([each for _, each in parts])
-
-
-def gibbs_over_models(X: np.ndarray, y: np.ndarray, sweeps: int, chains: int = 200) -> np.ndarray:
-    """Inclusion probabilities by a collapsed Gibbs sampler, which draws each indicator given the others."""
-    p, rng = X.shape[1], np.random.default_rng(0)
-    state, total = rng.random((chains, p)) < 0.2, np.zeros(p)
-    for sweep in range(sweeps):
-        for j in rng.permutation(p):
-            both = np.repeat(state, 2, axis=0)
-            both[::2, j], both[1::2, j] = False, True
-            logs = log_evidences(X, y, both)
-            state[:, j] = rng.random(chains) < 1 / (1 + np.exp(logs[::2] - logs[1::2]))
-        if sweep >= sweeps // 5:
-            total += state.mean(axis=0)
-    return total / (sweeps - sweeps // 5)
-
-
 def selection_case(p: int, correlation: float = 0.0) -> Case:
     X, y = regression_data(p, correlation)
     total, included = all_models(X, y) if p <= 20 else (np.nan, gibbs_over_models(X, y, sweeps=60))
-    means: list[Pair] = [(f"z{j}", partial(value_of, f"z{j}"), float(included[j])) for j in range(p)]
+    means: list[Pair] = [(f"z{j}", partial(value_of, f"z{j}"), float(included[j]), 0.0) for j in range(p)]
     limits = {"tolerance": 0.002} if p <= 12 else {"seconds": 170.0}
     return Case(f"selection-{p}", selection, (X, y), total, means, limits)
 
@@ -114,8 +87,6 @@ def value_of(name: str, draw: Any) -> float:
 
 
 # Partitions -----------------------------------------------------------------------------------------------------------
-
-SPREAD, NOISE, CONCENTRATION = 3.0, 1.0, 1.0
 
 
 def restaurant(y: np.ndarray) -> None:
@@ -134,68 +105,6 @@ def restaurant(y: np.ndarray) -> None:
     ab.observe("y", dist.Normal(means[np.array(tables)], NOISE), y)
 
 
-def log_marginal(points: np.ndarray) -> float:
-    """The log evidence of points in one cluster."""
-    n, precision = len(points), SPREAD**-2 + len(points) / NOISE**2
-    fit = (points.sum() / NOISE**2) ** 2 / precision
-    scale = -n * np.log(NOISE) - np.log(SPREAD) - 0.5 * np.log(precision)
-    return float(scale - 0.5 * n * np.log(2 * np.pi) - 0.5 * ((points**2).sum() / NOISE**2 - fit))
-
-
-def all_partitions(y: np.ndarray) -> tuple[float, dict[tuple[int, int], float], float]:
-    """The log evidence, the probability that two points are together, and the mean number of clusters: by a recursion
-    over subsets, in which the first point that is left picks its companions."""
-    n = len(y)
-
-    @cache
-    def block(members: int) -> float:
-        index = [i for i in range(n) if members >> i & 1]
-        return log_marginal(y[index]) + gammaln(len(index)) + np.log(CONCENTRATION)
-
-    @cache
-    def total(left: int, power: int = 1) -> float:
-        if not left:
-            return 0.0
-        first = left & -left
-        rest, logs = left ^ first, []
-        companions = rest
-        while True:
-            logs.append(block(first | companions) + total(rest ^ companions))
-            if not companions:
-                return float(logsumexp(logs))
-            companions = (companions - 1) & rest
-
-    everything = 2**n - 1
-    normaliser = gammaln(CONCENTRATION) - gammaln(n + CONCENTRATION)
-    evidence = total(everything) + normaliser
-    blocks = [(m, np.exp(block(m) + total(everything ^ m) + normaliser - evidence)) for m in range(1, everything + 1)]
-    together = {
-        (i, j): sum(p for m, p in blocks if m >> i & 1 and m >> j & 1) for i in range(n) for j in range(i + 1, n)
-    }
-    return evidence, together, sum(p for _, p in blocks)
-
-
-def gibbs_over_partitions(y: np.ndarray, sweeps: int, seed: int = 0) -> tuple[dict[tuple[int, int], float], float]:
-    """What `all_partitions` gives, by a collapsed Gibbs sampler."""
-    rng, n = np.random.default_rng(seed), len(y)
-    labels = np.zeros(n, int)
-    together, clusters, kept = np.zeros((n, n)), 0.0, 0
-    for sweep in range(sweeps):
-        for i in range(n):
-            others = np.delete(np.arange(n), i)
-            found = np.unique(labels[others])
-            members = [others[labels[others] == k] for k in found]
-            logs = [np.log(len(m)) + log_marginal(np.append(y[m], y[i])) - log_marginal(y[m]) for m in members]
-            logs = np.array([*logs, np.log(CONCENTRATION) + log_marginal(y[[i]])])
-            chosen = rng.choice(len(logs), p=np.exp(logs - logsumexp(logs)))
-            labels[i] = found[chosen] if chosen < len(found) else labels.max() + 1
-        if sweep >= sweeps // 5:
-            together += labels[:, None] == labels
-            clusters += len(np.unique(labels))
-            kept += 1
-    return {(i, j): together[i, j] / kept for i in range(n) for j in range(i + 1, n)}, clusters / kept
-
-
 def clustered(n: int) -> np.ndarray:
     rng = np.random.default_rng(1)
     return np.array([-4.0, 0.5, 4.5])[rng.integers(3, size=n)] + rng.standard_normal(n)
@@ -209,12 +118,18 @@ def restaurant_case(n: int) -> Case:
     y = clustered(n)
     if n <= 9:
         total, together, clusters = all_partitions(y)
+        errors = dict.fromkeys(together, 0.0)
+        clusters_error = 0.0
     else:
-        total, (together, clusters) = np.nan, gibbs_over_partitions(y, sweeps=1_000)
+        total, batches = np.nan, gibbs_over_partitions(y, sweeps=100_000 // n)
+        means_of, errors_of = mean_and_error([matrix for matrix, _ in batches])
+        clusters, clusters_error = (float(x) for x in mean_and_error([number for _, number in batches]))
+        together = {(i, j): means_of[i, j] for i in range(n) for j in range(i + 1, n)}
+        errors = {(i, j): errors_of[i, j] for i, j in together}
     pairs = sorted(together)[:: max(len(together) // 20, 1)]
-    means: list[Pair] = [(f"{i} with {j}", partial(same_table, i, j), together[i, j]) for i, j in pairs]
-    means.append(("clusters", partial(value_of, "clusters"), clusters))
-    return Case(f"restaurant-{n}", restaurant, (y,), total, means, {"seconds": 110.0 if n <= 9 else 300.0})
+    means: list[Pair] = [(f"{i} with {j}", partial(same_table, i, j), together[i, j], errors[i, j]) for i, j in pairs]
+    means.append(("clusters", partial(value_of, "clusters"), clusters, clusters_error))
+    return Case(f"restaurant-{n}", restaurant, (y,), total, means, {"seconds": 110.0 if n <= 9 else 170.0})
 
 
 # Trees ----------------------------------------------------------------------------------------------------------------
@@ -254,8 +169,16 @@ def tree_of(draw: Any, name: str = "") -> str:
 
 
 def tree_case(seed: int) -> Case:
-    return Case(f"tree-{seed}", regression_tree, made_tree(seed), np.nan, [], {"seconds": 170.0},
-                (tree_of, "(0 - (1 - -))"))  # fmt: skip
+    """The right tree is the most probable of all: that which made the data, `(0 - (1 - -))`, but for seed 8."""
+    X, y = made_tree(seed)
+    logs = all_trees(X, y)
+    best, total = max(logs, key=lambda tree: logs[tree]), float(logsumexp(list(logs.values())))
+    pair = f"P{best}", partial(has_tree, best), float(np.exp(logs[best] - total)), 0.0
+    return Case(f"tree-{seed}", regression_tree, (X, y), total, [pair], {"seconds": 170.0}, (tree_of, best))
+
+
+def has_tree(tree: str, draw: Any) -> float:
+    return float(tree_of(draw) == tree)
 
 
 # Kernels --------------------------------------------------------------------------------------------------------------
@@ -301,17 +224,23 @@ def kernel_of(draw: Any, name: str = "") -> str:
 
 
 def kernel_case(seed: int) -> Case:
-    return Case(f"kernel-{seed}", kernel_grammar, made_process(seed), np.nan, [], {"seconds": 170.0},
-                (kernel_of, "sum(linear, periodic)"))  # fmt: skip
+    """The right kernel is the most probable of those with an exact evidence: a slope may be zero by chance."""
+    x, y = made_process(seed)
+    logs = kernel_evidences(x, y)
+    best = max(logs, key=lambda kernel: logs[kernel])
+    return Case(f"kernel-{seed}", kernel_grammar, (x, y), np.nan, [], {"seconds": 170.0}, (kernel_of, best))
 
 
 def check_gibbs(sweeps: int = 20_000) -> None:
     """The collapsed Gibbs sampler of partitions against all partitions of eight points."""
     y = clustered(8)
     _, together, clusters = all_partitions(y)
-    by_gibbs, clusters_by_gibbs = gibbs_over_partitions(y, sweeps)
-    worst = max(abs(together[pair] - by_gibbs[pair]) for pair in together)
-    print(f"Gibbs on eight points: clusters {clusters_by_gibbs - clusters:+.4f}, largest error of a pair {worst:.4f}")
+    batches = gibbs_over_partitions(y, sweeps)
+    by_gibbs, errors = mean_and_error([matrix for matrix, _ in batches])
+    worst = max(together, key=lambda pair: abs(together[pair] - by_gibbs[pair]))
+    number, error = mean_and_error([number for _, number in batches])
+    print(f"Gibbs on eight points: clusters {number - clusters:+.4f} ± {error:.4f}, "
+          f"largest error of a pair {by_gibbs[worst] - together[worst]:+.4f} ± {errors[worst]:.4f}")  # fmt: skip
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -349,28 +278,29 @@ def numpyro_seconds(case: Case, times: int = 5) -> float:
     return min(seconds[1:])
 
 
-def run(case: Case, seed: int) -> str:
+def run(case: Case, seed: int, details: bool = False) -> str:
     started = time.perf_counter()
     posterior = ab.infer(case.program, *case.data, seed=seed, progress=False, **case.limits)
     seconds = time.perf_counter() - started
-    errors = []
-    for _, f, exact in case.means:
+    errors, worst_z = [(np.nan, np.nan)] * (not case.means), 0.0
+    for name, f, exact, exact_sd in case.means:
         mean, sd = posterior.expectation(f)
         errors.append((abs(mean - exact), sd))
+        worst_z = max(worst_z, abs(mean - exact) / max(np.hypot(sd, exact_sd), 1e-9))
+        if details:
+            print(f"{case.name}, {name}: {mean:.4f} ± {sd:.4f}, in truth {exact:.4f} ± {exact_sd:.4f}")
     if case.structure is not None:
         shares = posterior.probability(case.structure[0])
         found, share = max(shares.items(), key=lambda item: item[1])
         print(f"{case.name}: {'right' if found == case.structure[1] else 'wrong'}, {found} with {share:.3f}; "
               f"the right one has {shares.get(case.structure[1], 0.0):.3f}")  # fmt: skip
-        errors = [(np.nan, np.nan)]
     worst, claimed = max(errors)
-    z = max(error / max(sd, 1e-9) for error, sd in errors)
     paths = posterior.paths
     visited = int((paths["visits"] > 0).sum())
     assert posterior.log_evidence is not None
     return (
         f"| {case.name} | {seed} | {posterior.log_evidence - case.log_evidence:+.4f} | {posterior.log_evidence_sd:.4f} "
-        f"| {worst:.4f} | {claimed:.4f} | {z:.1f} | {len(paths):,} | {visited:,} | {seconds:.0f} "
+        f"| {worst:.4f} | {claimed:.4f} | {worst_z:.1f} | {len(paths):,} | {visited:,} | {seconds:.0f} "
         f"| {seconds / visited / numpyro_seconds(case):.2f} |"
     )
 
@@ -379,6 +309,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names with commas: selection-12,restaurant-9")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, help="another limit for all of them")
+    parser.add_argument("--details", action="store_true", help="print each mean beside its exact value")
     parser.add_argument("--check", action="store_true", help="check the Gibbs sampler of partitions, and stop")
     arguments = parser.parse_args()
     if arguments.check:
@@ -389,8 +321,10 @@ def main() -> None:
     print("|" + " --- |" * 11)
     for name in wanted:
         case = CASES[name]()
+        if arguments.seconds:
+            case = replace(case, limits={"seconds": arguments.seconds})
         for seed in range(arguments.seeds):
-            print(run(case, seed), flush=True)
+            print(run(case, seed, arguments.details), flush=True)
 
 
 if __name__ == "__main__":

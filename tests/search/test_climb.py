@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.special import logsumexp
 import anabranch as ab
 from anabranch.divide import number_of_choices, paths_with, values_of_choice
 from anabranch.search import Discovery, Walking
+from anabranch.search.climb import Climbs, starts_of
 
 RNG = np.random.default_rng(8)
 P, N, PRIOR = 12, 40, 0.5
@@ -71,3 +73,46 @@ def test_it_comes_to_the_heaviest_path():
     heaviest = max(posterior.solutions, key=lambda solution: solution.log_evidence)
     assert [heaviest.path.constants[f"z{j}"] for j in range(P)] == best.tolist()
     assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 0.5
+
+
+class Known:
+    """A path with an estimate, as far as it matters for climbs."""
+
+    def __init__(self, decisions: int, log_evidence: float) -> None:
+        self.path = SimpleNamespace(recording=SimpleNamespace(fixed=dict.fromkeys(range(decisions))))
+        self.log_evidence = log_evidence
+
+
+def test_climbs_start_at_the_simplest_paths_and_at_the_heaviest():
+    simple, heavy = Known(3, -20.0), Known(9, -5.0)
+    paths = [Known(3, -30.0), simple, Known(6, -10.0), heavy, Known(9, -50.0)]
+    starts = starts_of(paths, 4, np.random.default_rng(0))
+    assert starts[:2] == [simple, heavy]
+    assert len({id(start) for start in starts}) == 4
+    assert starts_of([heavy], 4, np.random.default_rng(0)) == [heavy]
+
+
+@pytest.mark.parametrize(("elapsed", "tops", "is_over"), [(0, [1, 2], False), (0, [1, 2, 1], True),
+                                                          (0, [1, 1], False), (0, [1, 2, 3], False),
+                                                          (50, [1], True), (50, [], False)])  # fmt: skip
+def test_climbs_end_once_the_highest_hill_was_found_twice_or_their_time_is_over(elapsed, tops, is_over):
+    hills = {number: Known(1, -float(number)) for number in (1, 2, 3)}
+    limits = SimpleNamespace(within=lambda share: SimpleNamespace(time_is_over=elapsed > 100 * share), budget=1_000)
+    state = SimpleNamespace(limits=limits, table=SimpleNamespace(evaluations=0))
+    assert Climbs([hills[1]], frozenset(), tops=[hills[each] for each in tops]).is_over(state) == is_over
+
+
+def two_hills():
+    """Every site but the first has to change on the way from one hill to the other, which is higher and narrower."""
+    root = int(ab.sample("root", dist.Bernoulli(0.5)))
+    z = [int(ab.sample(f"z{j}", dist.Bernoulli(0.5))) for j in range(10)]
+    ab.factor("fit", 8.0 - 3.0 * sum(z) if root else -1.5 * (10 - sum(z)))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_higher_hill_is_found(seed):
+    posterior = ab.infer(two_hills, engine=WIDE, seed=seed)
+    exact = np.logaddexp(8.0 + 10 * np.log1p(np.exp(-3.0)), 10 * np.log1p(np.exp(-1.5))) - 11 * np.log(2)
+    heaviest = max(posterior.solutions, key=lambda solution: solution.log_evidence)
+    assert heaviest.path.constants == {"root": 1, **{f"z{j}": 0 for j in range(10)}}
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 1.0

@@ -29,6 +29,10 @@ from anabranch.combine.solution import Solution
 __all__ = ["Evidence", "doubts_of", "join", "missing", "unsolved_mass", "weight_sds_of"]
 
 
+LEAST = 1e-300
+"""Weight of a path with mass at least, where it would be rounded to zero and part of the mass is not known."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """log Ẑ with its error, None where a method does not give them, and the weight of each path with its error."""
@@ -71,6 +75,10 @@ def join(
         share, share_sd = known_share
         gap, sd = np.log(whole), max(sd, share_sd / share)
         solved = whole = whole + share_sd / share
+    if whole > 1:
+        # Draws of the lightest paths say how much an answer may differ where the mass is not known.
+        has_mass = np.array([solution.log_evidence > -np.inf for solution in solutions])
+        weights = np.where(has_mass, np.maximum(weights, LEAST), weights)
     scatter = weight_sds_of(weights, np.where(weights > 0, errors, 0.0), sd)
     sampled, weight_sds = (np.hypot(scatter, np.abs((weights + doubt) / mass - weights)) for mass in (solved, whole))
     return Evidence(

@@ -13,7 +13,8 @@ error of its evidence, s_k relative to it, which are taken to be independent:
 c_k = (1/Σ_i v_ki²)/ess_k is one for independent draws, and larger for chains, and for weights with a heavy tail
 (`heavy_tailed`). Fewer than ten effective draws do not show how f varies within a path: the unweighted variance of f
 over its draws takes the place of the weighted one. If a share u of the posterior mass may be where no draws are
-(`Evidence.doubtful_share`), f may differ there by its standard deviation σ over the draws, which adds (u σ)².
+(`Evidence.doubtful_share`), f may differ there by its root mean square deviation σ from μ, over the draws and, as far
+as the mass is doubtful, over all paths alike (`mean_where_largest`), which adds (u σ)².
 
 An engine that samples whole executions gives draws in independent blocks (`blocks.py`), and the error comes from the
 sums of w_k v_ki g_ki over each block. A path with too many draws is resampled, to weights u_ki, but keeps its own
@@ -29,7 +30,7 @@ import numpy as np
 
 from anabranch.combine.blocks import Blocks, blocks_of, standard_error
 from anabranch.combine.evidence import Evidence
-from anabranch.combine.parts import MIN_DRAWS, Function, Part, parts_of
+from anabranch.combine.parts import MIN_DRAWS, Function, Part, mean_where_largest, parts_of
 from anabranch.combine.solution import Solution
 
 __all__ = ["expectation", "mean_and_error", "sampling_error"]
@@ -51,7 +52,7 @@ def mean_and_error(parts: Sequence[Part], blocks: Blocks | None, doubtful_share:
         influences.append(np.where(present, part.values - mean, 0.0) / having)
     sd = sampling_error(parts, influences, blocks)
     if blocks is None:
-        sd = np.hypot(sd, doubtful_share * _spread(parts, influences, having))
+        sd = np.hypot(sd, doubtful_share * _spread(parts, influences, having, doubtful_share))
     return (float(mean), float(sd)) if np.ndim(mean) == 0 else (mean, sd)
 
 
@@ -77,12 +78,18 @@ def _error_by_paths(parts: Sequence[Part], influences: Sequence[np.ndarray]) -> 
     return np.sqrt(variance)
 
 
-def _spread(parts: Sequence[Part], influences: Sequence[np.ndarray], having: float) -> np.ndarray:
-    """σ: by the weights of the draws, or without them where that is larger, as with very few effective draws."""
-    pairs = list(zip(parts, influences, strict=True))
-    weighted = sum(part.weight * np.tensordot(part.weights, influence**2, 1) for part, influence in pairs)
-    values = np.concatenate([influence[part.present] for part, influence in pairs])
-    return having * np.sqrt(np.maximum(weighted / having, values.var(axis=0)))
+def _spread(
+    parts: Sequence[Part], influences: Sequence[np.ndarray], having: float, doubtful_share: float
+) -> np.ndarray:
+    """σ: by the weights of the draws, or without them where that is larger, as with very few effective draws; the more
+    mass is doubtful, the more over all paths alike, since any of them may be like those that have it."""
+    squares = [np.tensordot(part.weights, each**2, 1) for part, each in zip(parts, influences, strict=True)]
+    weighted = sum(part.weight * square for part, square in zip(parts, squares, strict=True)) / having
+    having_f = [k for k, part in enumerate(parts) if part.present.any()]
+    everywhere = mean_where_largest(np.array([squares[k] for k in having_f]), [parts[k] for k in having_f])
+    alike = (1 - doubtful_share) * weighted + doubtful_share * everywhere
+    drawn = np.concatenate([each[part.present] for part, each in zip(parts, influences, strict=True)])
+    return having * np.sqrt(np.maximum(np.maximum(weighted, alike), drawn.var(axis=0)))
 
 
 def _error_by_blocks(parts: Sequence[Part], influences: Sequence[np.ndarray], blocks: Blocks) -> np.ndarray:

@@ -6,8 +6,8 @@ With the weight w_k of each path, the relative error s_k of its evidence, and th
 
 as in `expectation`, where f is the indicator of the value. The share is the mean of conditional probabilities where the
 variable can be summed out (`conditional`), else that of the draws. If a share u of the mass may be where no draws are,
-(u sqrt(p (1 − p)))² is added, or the square of the change of p if that mass D_k is on the paths that may have it,
-(p + Σ_k D_k a_k)/(1 + D) − p, whichever is larger. Engines that sample whole executions have errors by their
+(u σ)² is added, with the σ of `expectation`, or the square of the change of p if that mass D_k is on the paths that may
+have it, (p + Σ_k D_k a_k)/(1 + D) − p, whichever is larger. Engines that sample whole executions have errors by their
 independent blocks (`blocks`).
 """
 
@@ -222,7 +222,7 @@ def _errors_by_paths(
     relative = np.where(weights > 0, relative, 0.0)
     log_evidence = evidence.log_evidence
     doubts = np.zeros(len(weights)) if log_evidence is None else doubts_of(solutions, log_evidence, weights)
-    out = {}
+    out, seen = {}, len({k for each in found.values() for k in each})
     for value, total in totals.items():
         shares, variances = np.zeros(len(solutions)), np.zeros(len(solutions))
         for k, share in found[value].items():
@@ -230,11 +230,18 @@ def _errors_by_paths(
         centres = np.where(np.abs(shares - total) < 1e-12, 0.0, shares - total)  # of rounding
         with np.errstate(invalid="ignore"):
             between = np.where(centres == 0, 0.0, (centres * relative) ** 2)
-        anywhere = evidence.doubtful_share * np.sqrt(total * max(1 - total, 0.0))
+        anywhere = evidence.doubtful_share * _spread(total, shares.sum() / max(seen, 1), evidence.doubtful_share)
         change = (total + doubts @ shares) * (1 - evidence.doubtful_share) - total
-        doubt = max(anywhere, abs(change))
+        doubt = max(anywhere, abs(float(change)))
         out[value] = float(np.sqrt((weights**2 * (variances + between)).sum() + doubt**2))
     return out
+
+
+def _spread(p: float, mean: float, doubtful_share: float) -> float:
+    """σ of the indicator of a value: as far as the mass is doubtful over all paths alike, where its mean is this."""
+    own = p * (1 - p) if 0 < p < 1 else 0.0
+    everywhere = mean * (1 - p) * (1 - p) + (1 - mean) * p * p
+    return float(np.sqrt(max(own, (1 - doubtful_share) * own + doubtful_share * everywhere)))
 
 
 def _errors_by_blocks(

@@ -18,7 +18,7 @@ from anabranch.search.visit import Visitor
 
 if TYPE_CHECKING:
     from anabranch.checkpoint import VisitLog
-    from anabranch.search.climb import Climb
+    from anabranch.search.climb import Climbs
     from anabranch.search.walk import Walk
 
 __all__ = ["SearchState"]
@@ -38,7 +38,7 @@ class SearchState(AllocationState):
         solved: what was solved for so far.
         history: the visits so far.
         walk: the walk over paths, if there is one.
-        climb: the climb before it, if there was one.
+        climbs: the climbs before it, if there were any.
         is_explored: True once the prior was explored, and the rounds have begun.
         seconds, begun_at: how long the run took before it went on, and its evaluations then.
         visit_log: what the visits found out, by which the run goes on in another process.
@@ -59,7 +59,7 @@ class SearchState(AllocationState):
     solved: Solved = field(default_factory=Solved)
     history: History = field(default_factory=History)
     walk: Walk | None = None
-    climb: Climb | None = None
+    climbs: Climbs | None = None
     is_explored: bool = False
     seconds: float = 0.0
     begun_at: int = 0

@@ -36,10 +36,11 @@ from anabranch.divide import (
     move_between_paths,
     move_to_any_path,
 )
-from anabranch.search.climb import Climb
+from anabranch.search.climb import Climbs, starts_of
+from anabranch.search.settling import effective_steps, features_of
 from anabranch.search.state import SearchState
 from anabranch.search.table_draws import TableDraws, evidence_of_draws
-from anabranch.settings import check, positive, share, whole
+from anabranch.settings import check, finite, positive, share, whole
 
 __all__ = ["Multiple", "Walk", "WalkEstimate", "Walking"]
 
@@ -107,11 +108,13 @@ class Walking:
     Args:
         walkers: more take more visits for a step, and make the error more certain.
         max_mass_found: prior mass of the paths found from which on there is no walk: all can be visited.
-        min_mass_found: prior mass of the paths found below which a climb comes before the walk, and takes the place of
-            the search for neighbours; more climbs in programs whose paths can be visited.
+        min_mass_found: prior mass of the paths found below which climbs take the place of the search for neighbours,
+            and the walk begins at once; more do so in programs whose paths can be visited.
+        climbs: climbs at most; more find the highest of more hills, and leave less time to the walk.
         visits_in_vain: first visits that hardly raised the evidence after which the walk begins; fewer begin it sooner.
         max_gain: by how many nats they may have raised it; less begins it later.
         min_steps: steps from which on its estimate is used; fewer may not have left the paths of the start.
+        min_effective: effective steps from which on it is; with fewer, walkers may be on their way from the start.
         max_steps: steps at most, where all paths that are proposed are known.
         min_any_share: the least share of moves that lead to any path, where few of them are accepted; less never learns
             that more of them would be.
@@ -125,9 +128,11 @@ class Walking:
     walkers: int = 48
     max_mass_found: float = 0.999
     min_mass_found: float = 0.2
+    climbs: int = 6
     visits_in_vain: int = 64
     max_gain: float = 0.5
     min_steps: int = 48
+    min_effective: float = 10.0
     max_steps: int = 20_000
     min_any_share: float = 0.05
     max_any_share: float = 0.8
@@ -135,9 +140,10 @@ class Walking:
     smoothing: float = 0.05
 
     def __post_init__(self) -> None:
-        check(self, walkers=whole(2), max_mass_found=share(), min_mass_found=share(), visits_in_vain=whole(1),
-              max_gain=positive(), min_steps=whole(6), max_steps=whole(6), min_any_share=share(),
-              max_any_share=share(), first_fit=whole(1), smoothing=share())  # fmt: skip
+        check(self, walkers=whole(2), max_mass_found=share(), min_mass_found=share(), climbs=whole(1),
+              visits_in_vain=whole(1), max_gain=positive(), min_steps=whole(6), min_effective=finite(0),
+              max_steps=whole(6), min_any_share=share(), max_any_share=share(), first_fit=whole(1),
+              smoothing=share())  # fmt: skip
 
     def is_due(self, state: SearchState) -> bool:
         """Whether the paths are too many to visit all, and the last first visits found little."""
@@ -194,12 +200,13 @@ class Walking:
         return rule.visits_of(fresh, state)
 
     def _climbed(self, state: SearchState) -> list[PathRecord]:
-        """The paths to visit for the next step of a climb; none where there is none, or once it is over."""
-        if state.climb is None and self.is_too_wide(state):
+        """The paths to visit for the next step of a climb; none once all are over."""
+        if state.climbs is None:
             records, _ = self._starts(state)
             labels = label_names(record.path for record in records)
-            state.climb = Climb(max(records, key=lambda record: record.log_evidence), labels)
-        return [] if state.climb is None else state.climb.fresh(state)
+            starts = starts_of(records, self.climbs, np.random.default_rng((state.seed, 0, 10)))
+            state.climbs = Climbs(starts, labels)
+        return state.climbs.fresh(state)
 
     def _propose(self, state: SearchState, walk: Walk) -> list[PathMove]:
         if len(walk.steps) >= walk.next_fit:
@@ -271,13 +278,28 @@ class Walking:
         return found is not None and found.known_share[1] < state.tolerance * found.known_share[0]
 
     def estimate(self, state: SearchState) -> WalkEstimate | None:
-        """What the walk says of the paths that were not visited; None where it is too short, or blocked."""
+        """What the walk says of the paths that were not visited; None where it is too short, blocked, or has not
+        settled."""
         walk = state.walk
-        if walk is None or walk.is_blocked or len(walk.steps) < self.min_steps:
+        if walk is None or walk.is_blocked or len(walk.steps) < self.min_steps or not self.has_settled(state):
             return None
         by_steps, by_draws = self._by_steps(state, walk), self._by_draws(state, walk)
         found = [each for each in (by_steps, by_draws) if each is not None]
         return min(found, key=lambda each: each.known_share[1] / each.known_share[0], default=None)
+
+    def has_settled(self, state: SearchState) -> bool:
+        """Whether the walkers are no longer on their way from where they began."""
+        return self._effective(state) >= self.min_effective
+
+    def _effective(self, state: SearchState) -> float:
+        """The effective number of the steps that count, by features of their paths, and by which were known before."""
+        walk = state.walk
+        if walk is None or len(walk.steps) < 4:
+            return 0.0
+        records = {record.number: record for record in state.table}
+        counted = np.stack(walk.steps[len(walk.steps) // 2 :])
+        is_inside = np.isin(counted, np.fromiter(_known_before(walk), int))
+        return effective_steps([*features_of(records, counted), is_inside])
 
     def _by_draws(self, state: SearchState, walk: Walk) -> WalkEstimate | None:
         """The estimate from the moves to any path since the last fits but one."""
@@ -293,20 +315,22 @@ class Walking:
             multiples[record] = Multiple(-log, float(np.sqrt(-np.expm1(log))))
         known = logsumexp([record.log_evidence for record in (*before, *found.log_drawn)])
         share = float(np.exp(known - found.log_evidence))
-        return WalkEstimate((share, share * found.sd), multiples)
+        # What the tables hardly ever draw, walkers come to, if they have had the time.
+        by_walkers = np.sqrt(max(1 - share, 0.0) / share / self._effective(state))
+        return WalkEstimate((share, share * float(np.hypot(found.sd, by_walkers))), multiples)
 
     def _by_steps(self, state: SearchState, walk: Walk) -> WalkEstimate | None:
         """The estimate from the share of the steps in the paths that were known before."""
-        number = len(walk.steps)
-        inside = {each for each, since in walk.known_since.items() if since <= number // 3}
-        counted = np.stack(walk.steps[number // 2 :])
+        inside, counted = _known_before(walk), np.stack(walk.steps[len(walk.steps) // 2 :])
         is_inside = np.isin(counted, np.fromiter(inside, int))
         known, stay = float(is_inside.mean()), _mean_stay(counted)
         if known == 0:
             return None
         share_sd = _share_error(is_inside, stay)
         # As many independent steps as the scatter of the share says, and no more than stays at a path.
-        effective = min(counted.size / stay, max(known * (1 - known), 1e-9) / share_sd**2)
+        variance = max(known * (1 - known), 1e-9)
+        share_sd = max(share_sd, float(np.sqrt(variance / self._effective(state))))
+        effective = min(counted.size / stay, variance / share_sd**2)
         core = [record for record in state.table if record.number in inside]
         total = float(logsumexp([record.log_evidence for record in core])) - np.log(known)
         times = Counter(counted[~is_inside].tolist())
@@ -316,6 +340,11 @@ class Walking:
                 log_multiple = np.log(weight) + total - record.log_evidence
                 multiples[record] = Multiple(float(log_multiple), float(1 / np.sqrt(effective * weight)))
         return WalkEstimate((known, share_sd), multiples)
+
+
+def _known_before(walk: Walk) -> set[int]:
+    """The paths known at a third of the steps: A."""
+    return {each for each, since in walk.known_since.items() if since <= len(walk.steps) // 3}
 
 
 def _mean_stay(counted: np.ndarray) -> float:
