@@ -51,7 +51,7 @@ def test_ends_all_met_often_leave_nothing():
 
 def test_ends_whose_probability_is_known_are_not_counted_as_met_once():
     root = ended(node_with({0: 99, 1: 1}, question=(0, None)))
-    root.shares = {key(0): (np.log(0.7), 1), key(1): (np.log(0.3), 1)}
+    root.children[key(0)].share, root.children[key(1)].share = (np.log(0.7), 1), (np.log(0.3), 1)
     assert root.unmet() == 0.0
     assert [np.exp(end.log_probability()) for end in root.childless()] == pytest.approx([0.7, 0.3])
 
@@ -74,7 +74,7 @@ def ended(root):
 
 def test_a_known_share_goes_before_a_count():
     node = node_with({0: 60, 1: 40}, question=(0, None))
-    node.shares[key(0)] = (np.log(2.5), 5)
+    node.children[key(0)].share = (np.log(2.5), 5)
     assert np.exp(node.log_probability_of(key(0))) == pytest.approx(0.5)
 
 

@@ -23,7 +23,7 @@ class _ConstantDraw(Mapping[str, Any]):
     """What all executions of a path share, by name."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._constants = path, path.recording.constants
+        self._path, self._constants = path, path.constant_arrays
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._constants:
@@ -51,6 +51,6 @@ class _ConstantDraw(Mapping[str, Any]):
 
 def at_path(f: Callable[[Any], Any], path: Any) -> Any:
     """The value of a function of a draw for all draws of a path; raises `Varies` where they may have different ones."""
-    if not isinstance(path, Path) or path.interpreted or len(path.recordings) > 1:
+    if not isinstance(path, Path) or path.interpreted or path.sequences > 1:
         raise Varies
     return f(_ConstantDraw(path))

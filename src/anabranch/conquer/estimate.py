@@ -173,7 +173,8 @@ class Estimate:
         weight_sd = log_evidence_sd * np.sqrt(size)
         return cls(
             log_evidence=log_evidence, log_evidence_sd=log_evidence_sd,
-            points=points[kept], log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
+            points=points if kept.all() else points[kept],  # the same array as that of the state
+            log_weights=log_weights[kept] - log_mean(log_weights[kept]) - np.log(size),
             ess=effective_sample_size(log_weights) if ess is None else ess, weight_sd=weight_sd,
             log_weight_mean=log_evidence, log_weight_sd=weight_sd, log_weight_max=log_evidence,
             pareto_k=pareto_k, r_hat=r_hat, evaluations=evaluations, method=method, remarks=tuple(remarks),

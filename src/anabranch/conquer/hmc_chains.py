@@ -85,10 +85,11 @@ class Transitions(NamedTuple):
 
 def _compiled(sampler: Any, target: Target) -> Callable[..., Any]:
     """The function that moves the chains by `sampler.transition`, compiled again if the path has grown."""
-    key = sampler, len(target.path.recordings)
-    if key not in target.samplers:
-        target.samplers[key] = _block_function(sampler, target.log_density_function())
-    return target.samplers[key]
+    key = sampler, target.path.sequences
+    samplers = target.samplers
+    if key not in samplers:
+        samplers[key] = _block_function(sampler, target.log_density_function())
+    return samplers[key]
 
 
 def _block_function(sampler: Any, log_density: LogDensity) -> Callable[..., Any]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.random import Generator
@@ -29,10 +28,6 @@ __all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings", "Wa
 
 MAX_BATCH = 20_000
 """Points that strategies evaluate in one call; more would take more memory."""
-
-
-_samplers: WeakKeyDictionary[Path, dict[Any, Callable[..., Any]]] = WeakKeyDictionary()
-"""Those of a path are the same for all its targets; they do not hold the path itself."""
 
 
 @dataclass
@@ -62,13 +57,14 @@ class Target(ABC):
     def __init__(self, path: Path, columns: np.ndarray, account: Account) -> None:
         self.path, self.columns, self.account = path, columns, account
         self.dim, self.discrete = len(columns), path.discrete[columns]
+        self._samplers: dict[Any, Callable[..., Any]] = {}
         self.climbable: bool | None = None
         self.notes: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def samplers(self) -> dict[Any, Callable[..., Any]]:
         """Functions that were compiled together with the density, by their settings."""
-        return {}
+        return self._samplers
 
     @property
     def is_marginal(self) -> bool:
@@ -260,9 +256,9 @@ class PathTarget(Target):
         self.split: PriorDraws | None = None
         self.is_integrable: bool | None = None
 
-    @cached_property
+    @property
     def samplers(self) -> dict[Any, Callable[..., Any]]:
-        return _samplers.setdefault(self.path, {})
+        return self.path.samplers
 
     @property
     def has_gradient(self) -> bool:

@@ -15,7 +15,8 @@ Executions
     `Restarted` says that the division began again with another form of the program, and `user_location` names the line
     of the program that runs.
 One decision sequence
-    A `Recording` is one run of the program: its graph, with its `Site`s and `Observation`s. The graph consists of
+    A `Recording` is one run of the program: its graph, with its `Site`s and `Observation`s. Of thousands, those used
+    last are kept, and the others made again from their decisions (`kept.py`). The graph consists of
     `Node`s, computed by `Step`s; `alias` is a step that copies a value, and `Lanes` has the values that JAX computes.
     `as_input` is the node of a recorded value (a `PathTracer`) or a constant; `with_batch_axis` gives a constant the
     axis of a batch. `inside` is the context in which JAX computes constants although a program is being recorded.

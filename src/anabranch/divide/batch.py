@@ -74,6 +74,8 @@ class Batch:
     key: int = 0
     stream: int = 0  # tells uses of one seed apart
     env: dict[Node, np.ndarray] = field(default_factory=dict)
+    within: Recording | None = None
+    """The recording whose additions some of the nodes are: if it were made again, these might have other numbers."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -83,19 +85,21 @@ class Batch:
         # Where all go the same way, the arrays need no copy, of which a long loop makes many.
         env = dict(self.env) if len(index) == len(self) else self._values_at(index)
         env.update({node: value[None] for node, value in (settled or {}).items()})
-        return Batch(self.seed, self.constraints, self.members[index], key, self.stream, env)
+        return Batch(self.seed, self.constraints, self.members[index], key, self.stream, env, self.within)
 
     def _values_at(self, index: np.ndarray) -> dict[Node, np.ndarray]:
         return {node: value if len(value) == 1 else value[index] for node, value in self.env.items()}
 
     def copies(self, index: np.ndarray, members: np.ndarray, stream: int) -> Batch:
         """Copies of the members at `index`, with other numbers and draws of their own."""
-        return Batch(self.seed, self.constraints, members, self.key, stream, self._values_at(index))
+        return Batch(self.seed, self.constraints, members, self.key, stream, self._values_at(index), self.within)
 
     def values(self, recording: Recording, node: Node) -> np.ndarray:
         """The value of a node for each member (or once, where all share it)."""
         if node not in self.env:
             evaluate(recording.trace.graph.schedule([node], self.env, recording.drawn_from), self.env, self.draw)
+            if recording.length is not None and node >= recording.length:
+                self.within = recording
         return self.env[node]
 
     def site_values(self, recording: Recording) -> dict[str, np.ndarray]:

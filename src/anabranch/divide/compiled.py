@@ -56,6 +56,7 @@ class Compiled:
     def __init__(self, recordings: Sequence[Recording], padding: dict[int, int]) -> None:
         self.densities = [recording.once(Density) for recording in recordings]
         self._padding = padding
+        self.samplers: dict[Any, Callable[..., Any]] = {}
         self._speed, self._speed_on_host = Speed(least=SECONDS_BEFORE_SHARING), Speed()
 
     def evaluate(self, points: np.ndarray) -> Evaluation:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anabranch.divide.batch import stable_hash
 from anabranch.divide.graph import Node
+from anabranch.divide.kept import Kept
 from anabranch.divide.recording import Recording
 
 if TYPE_CHECKING:
@@ -22,14 +24,18 @@ Question = tuple[int | None, int | None]
 """The number of the site whose value is asked for, or the node of the graph that is."""
 
 
-@dataclass(eq=False)
+_NO_CHILDREN: Mapping[Any, DecisionNode] = MappingProxyType({})
+
+
+@dataclass(eq=False, slots=True)
 class DecisionNode:
     """A node of the tree.
 
     With a `question`, it has a child for each answer that was met, and the `recording` of a run that asked it, with
-    `observed` observations before. With a `recording` and no question it is a leaf: the recording is of a whole run,
-    and `path` is its path. It is `truncated` if it leads beyond the bound on sites, and `interpreted` if only the
-    interpreter can run the program from here; its children are then the paths met. Else it is unexplored.
+    `observed` observations before; `asked` has the name and the shape of the site, if that is about one. With a
+    `recording` and no question it is a leaf: the recording is of a whole run, and `path` is its path. It is `truncated`
+    if it leads beyond the bound on sites, and `interpreted` if only the interpreter can run the program from here; its
+    children are then the paths met. Else it is unexplored.
     """
 
     parent: DecisionNode | None = None
@@ -37,33 +43,63 @@ class DecisionNode:
     answer: np.ndarray | None = None
     key: int = 0
     question: Question | None = None
-    recording: Recording | None = None
+    kept: Kept | None = None
+    asked: tuple[str, tuple[int, ...]] | None = None
     observed: int = 0
     path: Path | None = None
     truncated: bool = False
     interpreted: bool = False
     visits: int = 0
     undone: int = 0  # visits that a limit ended before the interpreter had run them
-    children: dict[Any, DecisionNode] = field(default_factory=dict)
-    # For a question about the value of a site: the prior probability of each answer, as the log of a sum and a count.
-    shares: dict[Any, tuple[float, int]] = field(default_factory=dict)
-    parameters: list[dict[Node, np.ndarray]] = field(default_factory=list)
+    # Where the question before is about the value of a site: the prior probability of the answer that leads here, as
+    # the log of a sum and a count; and of a node with such a question, the parameters of the site.
+    share: tuple[float, int] | None = None
+    parameters: Sequence[dict[Node, np.ndarray]] = ()
     constant: bool = False  # whether these probabilities are the same for every execution, so that they are final
+    _children: DecisionNode | dict[Any, DecisionNode] | None = None  # most nodes have one, which needs no dictionary
     _final: float | None = None
     _unmet: tuple[int, float] | None = None
 
     @property
+    def recording(self) -> Recording | None:
+        """The recording, if there is one; made again if it was dropped."""
+        return None if self.kept is None else self.kept.recording
+
+    @property
     def unexplored(self) -> bool:
-        return self.recording is None and not self.truncated and not self.interpreted
+        return self.kept is None and not self.truncated and not self.interpreted
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether it has a question whose recording was dropped."""
+        return self.question is not None and self.kept is not None and not self.kept.is_there
 
     @property
     def is_leaf(self) -> bool:
-        return self.recording is not None and self.question is None
+        return self.kept is not None and self.question is None
+
+    @property
+    def children(self) -> Mapping[Any, DecisionNode]:
+        """The nodes that follow, by the answer."""
+        own = self._children
+        if own is None:
+            return _NO_CHILDREN
+        return {own.answer_key: own} if isinstance(own, DecisionNode) else own
 
     def child(self, answer_key: Any, answer: np.ndarray | None) -> DecisionNode:
-        if answer_key not in self.children:
-            self.children[answer_key] = DecisionNode(self, answer_key, answer, stable_hash(self.key, answer_key))
-        return self.children[answer_key]
+        """The node that follows an answer; made if there is none."""
+        known = self.children
+        if answer_key in known:
+            return known[answer_key]
+        if answer is not None and self.kept is not None:
+            recent = self.kept.program.recent
+            answer_key, answer = recent.same(answer_key), recent.same_array(answer)
+        new = DecisionNode(self, answer_key, answer, stable_hash(self.key, answer_key))
+        if isinstance(self._children, dict):
+            self._children[answer_key] = new
+        else:
+            self._children = {**known, answer_key: new} if known else new
+        return new
 
     def way(self) -> list[DecisionNode]:
         """The nodes from below the root to here."""
@@ -86,9 +122,9 @@ class DecisionNode:
         stack = [self]
         while stack:
             node = stack.pop()
-            if not node.children:
+            if node._children is None:
                 yield node
-            stack.extend(reversed(node.children.values()))
+            stack.extend(reversed(list(node.children.values())))
 
     def log_probability(self) -> float:
         """The log prior probability that an execution comes here.
@@ -100,7 +136,7 @@ class DecisionNode:
             return self._final
         total, counted, final, node = 0.0, False, True, self
         while node.parent is not None:
-            counted |= node.answer_key not in node.parent.shares
+            counted |= node.share is None
             final &= node.parent.constant
             total += node.parent.log_probability_of(node.answer_key)
             node = node.parent
@@ -110,11 +146,11 @@ class DecisionNode:
 
     def log_probability_of(self, answer_key: Any) -> float:
         """The log prior probability of an answer here, given that an execution comes here."""
-        if answer_key in self.shares:
-            log_total, count = self.shares[answer_key]
+        child = self.children[answer_key]
+        if child.share is not None:
+            log_total, count = child.share
             return log_total - math.log(count)
-        visits = self.children[answer_key].visits
-        return math.log(visits / (self.visits - self.undone)) if visits else -math.inf
+        return math.log(child.visits / (self.visits - self.undone)) if child.visits else -math.inf
 
     def unmet(self) -> float:
         """The probability that the next execution comes to a leaf not met yet (Good and Turing): of those met once."""
@@ -126,4 +162,4 @@ class DecisionNode:
 
     def is_counted(self) -> bool:
         """Whether the probability of coming here rests on counting executions."""
-        return any(node.answer_key not in node.parent.shares for node in self.way() if node.parent is not None)
+        return any(node.share is None for node in self.way())

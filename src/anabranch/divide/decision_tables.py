@@ -79,7 +79,7 @@ def fit_decision_tables(paths: Iterable[Path], weights: Iterable[float]) -> Deci
     counts: dict[tuple[str, tuple[int, ...]], list[Table]] = {}
     totals: dict[tuple[str, tuple[int, ...]], float] = {}
     for path, weight in zip(paths, weights, strict=True):
-        for name, values in path.recording.fixed.items() if weight > 0 else ():
+        for name, values in path.fixed.items() if weight > 0 else ():
             key = name, values.shape
             totals[key] = totals.get(key, 0.0) + weight
             entries = counts.setdefault(key, [{} for _ in range(values.size)])

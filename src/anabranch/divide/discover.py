@@ -154,7 +154,7 @@ class _Draft:
 def _some_values(path: Path, points: np.ndarray, n: int, rng: Generator) -> dict[str, np.ndarray]:
     """Values at n points chosen at random, repeated if there are fewer; of the fixed sites alone if there are none."""
     if not len(points):
-        return {name: np.stack([value] * n) for name, value in path.recording.fixed.items()}
+        return {name: np.stack([value] * n) for name, value in path.fixed.items()}
     values = path.values(points[rng.permutation(len(points))[:n]])
     row = np.resize(np.arange(min(n, len(points))), n)
     return {name: value[row] for name, value in values.items()}

@@ -19,11 +19,12 @@ from anabranch.divide.batch import Batch, Constraints, stable_hash
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.executions import Executions
 from anabranch.divide.families import Asked, Leaf, leaf_at, leaf_of
-from anabranch.divide.path import Path, signature_of
+from anabranch.divide.path import Path
 from anabranch.divide.recording import Decision, Program, copied, mapped
 from anabranch.divide.remedies import Departure, remedy_of_branch
 from anabranch.divide.replay import check_same, rerun
 from anabranch.divide.select import selecting
+from anabranch.divide.sequences import signature_of
 from anabranch.divide.show import draw_tree
 from anabranch.divide.source_location import user_location
 from anabranch.divide.tree import Tree
@@ -132,6 +133,7 @@ class Division:
     def _start(self, program: Program) -> None:
         self.program = program
         self._paths: dict[Any, Path] = {}
+        self._shapes: dict[str, set[tuple[int, ...]]] = {}  # of the sites of all paths, by name
         self._tree = Tree(program, self._found)
         self._may_select = not program.selecting
         self._caught_up = 0
@@ -218,8 +220,7 @@ class Division:
     @property
     def unmet_split(self) -> set[str]:
         """The sites that `split` names and no execution has met so far."""
-        met = {address for path in self._paths.values() for address in path.addresses}
-        return set(self.program.split.keys() - met)
+        return set(self.program.split.keys() - self._shapes.keys())
 
     @property
     def prior_mass_truncated(self) -> float:
@@ -289,22 +290,18 @@ class Division:
         determined by them."""
         node: DecisionNode | None = self._tree.root
         while node is not None and node.question is not None:
-            assert node.recording is not None
-            site = None if node.question[0] is None else node.recording.sites[node.question[0]]
-            if site is None or site.name not in values or values[site.name].shape != site.shape:
+            value = None if node.asked is None else values.get(node.asked[0])
+            if value is None or node.asked is None or value.shape != node.asked[1]:
                 return None
-            node = node.children.get(values[site.name].tobytes())
+            node = node.children.get(value.tobytes())
         return None if node is None else node.path
 
     def _check_shapes(self, arrays: Mapping[str, np.ndarray]) -> None:
-        shapes: dict[str, set[tuple[int, ...]]] = {}
-        for path in self._paths.values():
-            for site in path.sites:
-                shapes.setdefault(site.name, set()).add(site.shape)
         for name, value in arrays.items():
             # Another path may have the site in another size, but not with another number of axes.
-            if name in shapes and value.ndim - 1 not in map(len, shapes[name]):
-                expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes[name]))
+            shapes = self._shapes.get(name)
+            if shapes and value.ndim - 1 not in map(len, shapes):
+                expected = " or ".join(f"(n, {', '.join(map(str, shape))})" for shape in sorted(shapes))
                 raise ValueError(f"values: site {name!r} must have shape {expected}; got {value.shape}")
 
     def sequential(self) -> Division:
@@ -336,15 +333,17 @@ class Division:
             # The first path is run again, to find a program that draws random numbers outside its sites.
             check_same(recording, rerun(self.program, recording.choices))
         apart = self._solving and not recording.concrete and any(d.node is not None for d in recording.decisions)
-        signature = signature_of(recording, apart)
+        signature = signature_of(recording.signature, recording.decisions) if apart else recording.signature
         path = self._paths.get(signature)
         if path is None:
             leaf.path = self._paths[signature] = Path(self.program, [recording], [leaf], apart)
+            for site in recording.sites:
+                self._shapes.setdefault(site.name, set()).add(site.shape)
         else:
             leaf.path = path
             path.add(leaf)
             limit = SELECT_ABOVE if self._may_select else INTERPRET_ABOVE
-            if len(path.recordings) > limit and not path.interpreted:
+            if path.sequences > limit and not path.interpreted:
                 self._rewrite(path.last_decision)
 
     def check_some_end(self) -> None:
@@ -382,7 +381,7 @@ class Division:
     def _shown_leaves(self) -> Iterator[Leaf]:
         known: dict[Any, Any] = {}
         for node in self._tree.root.childless():
-            if node.path is not None and node.recording is not None and not node.recording.concrete:
+            if node.path is not None and node.kept is not None and not node.kept.is_concrete:
                 yield leaf_at(node, known)
         for path in self._paths.values():
             if path.interpreted:

@@ -95,14 +95,14 @@ def leaf_at(node: DecisionNode, known: Known) -> Leaf:
         share = way[number].visits / parent.visits if parent.visits >= _MANY else 0.0
         return _asked_of_condition(recording, number, share)
 
-    decisions, unique = _answers(recording), len(path.recordings) == 1
+    decisions, unique = _answers(recording), path.sequences == 1
     return Leaf(decisions, path.dim, math.exp(node.log_probability()), unique=unique, asked=asked)
 
 
 def leaf_of(path: Path, probability: float, known: Known) -> Leaf:
     """A path as a leaf, with a probability of its own; by its description if it has several decision sequences."""
     recording = path.recording
-    if path.interpreted or len(path.recordings) > 1:
+    if path.interpreted or path.sequences > 1:
         remark = "interpreted" if path.interpreted else ""
         decisions = ((path.signature, path.description),)
         return Leaf(decisions, path.dim, probability, remark, asked=lambda _: Asked(path.signature))

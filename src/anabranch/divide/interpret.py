@@ -80,6 +80,7 @@ class Interpreted:
 
     def __init__(self, program: Program, recording: Recording) -> None:
         self.program, self.recording = program, recording
+        self.samplers: dict[Any, Callable[..., Any]] = {}
         self.columns, self._fixed = recording.columns, recording.fixed
 
     def evaluate(self, points: np.ndarray) -> Evaluation:

@@ -1,11 +1,9 @@
 """A path: a straight-line program (SLP) with a fixed set of variables (paper, section 4.1)."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import cloudpickle
 import numpy as np
@@ -13,18 +11,18 @@ import numpy as np
 from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
-from anabranch.divide.distributions import support_text
 from anabranch.divide.evaluation import Evaluation, NamedValues
 from anabranch.divide.internals import without_reverse_mode
 from anabranch.divide.interpret import Interpreted
+from anabranch.divide.kept import SiteInfo
 from anabranch.divide.prior import PriorDraws, draw_within
-from anabranch.divide.recording import Choices, Decision, Program, Recording
+from anabranch.divide.recording import Choices, Program, Recording
 from anabranch.divide.replay import check_same, rerun
-from anabranch.label import Label, is_same
+from anabranch.divide.sequences import Sequences
 from anabranch.settings import seed as any_seed
 from anabranch.settings import whole
 
-__all__ = ["Path", "SiteInfo", "counted", "rebuild", "signature_of"]
+__all__ = ["Path", "SiteInfo", "rebuild"]
 
 logger = logging.getLogger("anabranch")
 
@@ -32,20 +30,7 @@ _SELDOM, _JUDGED = 2e-4, 5_000
 """A warning is logged once more than this share of the points had no density, of at least so many points."""
 
 
-@dataclass(frozen=True)
-class SiteInfo:
-    """A site of a path. `value` is the value to which a discrete site is fixed, or None."""
-
-    name: str
-    shape: tuple[int, ...]
-    support: str
-    discrete: bool
-    where: str
-    columns: slice | None
-    value: np.ndarray | None
-
-
-class Path:
+class Path(Sequences):
     """A straight-line program: every execution that meets the same addresses with the same values fixed.
 
     A decision sequence that was solved for since executions from the prior do not meet it is a path of its own, `apart`
@@ -73,8 +58,9 @@ class Path:
         leaves: Sequence[DecisionNode] = (),
         apart: bool = False,
     ) -> None:
-        self.program, self.apart, self._said_invalid = program, apart, False
-        self._recordings, self._leaves = list(recordings), list(leaves)
+        super().__init__(program, recordings, apart)
+        self._leaves, self._said_invalid = list(leaves), False
+        self._is_repeated = False  # whether it was looked into that the program does the same again
         self._log_probability: float | None = None
         self.invalid = 0
         """Points of the path with a density of NaN or plus infinity; they count as outside the path."""
@@ -87,108 +73,13 @@ class Path:
     def add(self, leaf: DecisionNode) -> None:
         """Add a decision sequence of the same path."""
         assert leaf.recording is not None
-        self._recordings.append(leaf.recording)
+        self._sequences[0].made = None
+        self._keep(leaf.recording)
         self._leaves.append(leaf)
         self.revision += 1
+        self._is_repeated = False
         self.padding = {}
-        for name in ("_backend", "description"):
-            self.__dict__.pop(name, None)
-
-    @property
-    def recordings(self) -> list[Recording]:
-        """One for each decision sequence; if the interpreter runs the path, one of its runs."""
-        concrete = [recording for recording in self._recordings if recording.concrete]
-        return concrete[:1] or self._recordings
-
-    @property
-    def recording(self) -> Recording:
-        """The recording of its first decision sequence; the others have the same sites."""
-        return self.recordings[0]
-
-    @property
-    def interpreted(self) -> bool:
-        """Whether the path is run by the interpreter, one Python run per point."""
-        return self.recording.concrete
-
-    @property
-    def has_gradient(self) -> bool:
-        """Whether `differentiate` can be used."""
-        return not self.interpreted
-
-    @property
-    def dim(self) -> int:
-        """The number of coordinates of a point."""
-        return self.recording.dim
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The names of the sites, in the order of the program."""
-        return self.recording.addresses
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        """The addresses and the values fixed, which no other path shares; and the answers, of a path apart."""
-        return signature_of(self.recording, self.apart)
-
-    @cached_property
-    def sites(self) -> tuple[SiteInfo, ...]:
-        """The sites, fixed ones included, with the columns of their coordinates."""
-        columns = self.recording.columns
-        return tuple(
-            SiteInfo(s.name, s.shape, support_text(s.support), s.discrete, s.where, columns.get(s.name), s.fixed)
-            for s in self.recording.sites
-        )
-
-    @cached_property
-    def discrete(self) -> np.ndarray:
-        """Which of the coordinates are values of discrete sites."""
-        mask, columns = np.zeros(self.dim, bool), self.recording.columns
-        for site in self.recording.free:
-            mask[columns[site.name]] = site.discrete
-        return mask
-
-    @property
-    def decisions(self) -> tuple[tuple[str, ...], ...]:
-        """The answers that lead here, in words, for each decision sequence of the path."""
-        if self.interpreted:
-            fixed = self.recording.fixed.items()
-            return (tuple(f"{name} = {value.item() if value.ndim == 0 else value}" for name, value in fixed),)
-        return tuple(tuple(map(str, recording.decisions)) for recording in self.recordings)
-
-    @property
-    def names(self) -> list[str]:
-        """The sites and deterministics that executions of the path may have."""
-        return list(dict.fromkeys([*self.addresses, *(name for r in self.recordings for name in r.deterministics)]))
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """What all executions of the path share, by name: the fixed sites, and deterministics of them alone. Each is a
-        number, a list of numbers, or a label: text, None, or a tuple."""
-        first, *others = (recording.constants for recording in self.recordings)
-        return {
-            name: value.value if isinstance(value, Label) else value.tolist()
-            for name, value in first.items()
-            if all(name in other and is_same(value, other[name]) for other in others)
-        }
-
-    @cached_property
-    def description(self) -> str:
-        """`K = 5`, `position > 0 (walk.py:12)`: what all decision sequences of the path have in common."""
-        first, *others = self.decisions
-        common = [text for text in first if all(text in other for other in others)]
-        text = counted(common) or ("sites " + ", ".join(self.addresses) if self.interpreted or others else "always")
-        return f"{text} [{len(self.decisions)} decision sequences]" if others else text
-
-    @property
-    def last_decision(self) -> Decision | None:
-        """The last decision on the way here."""
-        return self.recording.decisions[-1] if self.recording.decisions else None
-
-    @property
-    def fault(self) -> errors.AnabranchError | None:
-        """The error for an observation outside its support, if that makes the density zero on the whole path."""
-        faults = [next((o.fault for o in each.observations if o.fault), None) for each in self._recordings]
-        return faults[0] if all(faults) else None
+        self.__dict__.pop("description", None)
 
     @property
     def log_prior_probability(self) -> float:
@@ -210,14 +101,30 @@ class Path:
         kind = ", interpreted" if self.interpreted else ""
         return f"Path({self.description!r}, dim={self.dim}, prior_probability={self.prior_probability:.4g}{kind})"
 
-    @cached_property
+    @property
     def _backend(self) -> Compiled | Interpreted:
-        # A program that does not do the same again must not get a density.
+        """The density, made anew where it was dropped together with the recordings."""
+        first = self._kept[0]
+        recording, backend = first.recording, first.made
+        if backend is None:
+            self._check_repetition()
+            is_run = self.interpreted
+            backend = Interpreted(self.program, recording) if is_run else Compiled(self.recordings, self.padding)
+            first.made = backend
+        return cast(Compiled | Interpreted, backend)
+
+    @property
+    def samplers(self) -> dict[Any, Callable[..., Any]]:
+        """Functions that were compiled together with the density, by their settings."""
+        return self._backend.samplers
+
+    def _check_repetition(self) -> None:
+        """A program that does not do the same again must not get a density."""
+        if self._is_repeated:
+            return
         for recording in self.recordings if self.program.repetitions.is_due() else ():
             check_same(recording, rerun(self.program, recording.choices))
-        return (
-            Interpreted(self.program, self.recording) if self.interpreted else Compiled(self.recordings, self.padding)
-        )
+        self._is_repeated = True
 
     def evaluate(self, points: Any, *, compile: bool = True, count: bool = True) -> Evaluation:
         """Log prior, log likelihood and guard at each point; `compile=False` computes a few points by NumPy.
@@ -366,32 +273,14 @@ class Path:
         """
         return draw_within(self, whole(1)("n", n), any_seed()("seed", seed), attempts, columns)
 
-    @property
-    def choices(self) -> list[Choices]:
-        """What `rebuild` needs of each decision sequence."""
-        return [recording.choices for recording in self.recordings]
-
     def __reduce__(self) -> Any:
         # cloudpickle, since programs are often closures, or functions of a notebook.
         return _unpickled, (cloudpickle.dumps(self.program), self.choices, self.log_prior_probability, self.apart)
 
 
-def counted(texts: Sequence[str]) -> str:
-    """Decisions on one line, each once: a loop asks the same question again and again."""
-    times = Counter(texts)
-    return ", ".join(f"{text} ×{n}" if n > 1 else text for text, n in times.items())
-
-
 def rebuild(program: Program, choices: Sequence[Choices]) -> Path:
     """A path from the program and its `choices` alone."""
     return Path(program, [rerun(program, each) for each in choices])
-
-
-def signature_of(recording: Recording, apart: bool) -> tuple[Any, ...]:
-    """What tells a path with this decision sequence from all others."""
-    if not apart:
-        return recording.signature
-    return (*recording.signature, tuple(d.answer.tobytes() for d in recording.decisions if d.node is not None))
 
 
 def _unpickled(pickled: bytes, choices: list[Choices], log_probability: float, apart: bool = False) -> Path:

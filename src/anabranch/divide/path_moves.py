@@ -75,13 +75,7 @@ class Change:
 
 def can_walk(path: Path) -> bool:
     """Whether a path is determined by the values of its fixed sites, and has any: no guard, and no interpreter."""
-    if path.interpreted or len(path.recordings) > 1:
-        return False
-    return path.recording.once(_is_determined)
-
-
-def _is_determined(recording: Recording) -> bool:
-    return bool(recording.fixed) and all(decision.node is None for decision in recording.decisions)
+    return path.is_determined
 
 
 def label_names(paths: Iterable[Path]) -> frozenset[str]:
@@ -168,7 +162,7 @@ def _changed(path: Path, labels: frozenset[str], rng: Generator) -> Change | Non
     if len(slots) < number:
         return None
     chosen = tuple(slots[i] for i in rng.choice(len(slots), number, replace=False))
-    values = {name: np.array(value) for name, value in path.recording.fixed.items()}
+    values = {name: np.array(value) for name, value in path.fixed.items()}
     for slot in chosen:
         if slot.site.name in labels:
             _move_element(values, slot.site.name, [each for each in slots if each.site.name in labels], rng)
@@ -244,7 +238,7 @@ def _move(change: Change, path: Path, labels: frozenset[str]) -> PathMove:
 def _log_ratio(change: Change, path: Path, labels: frozenset[str]) -> float:
     """log q(k | k') − log q(k' | k); NaN if it depends on reals."""
     old, new = change.path.recording, path.recording
-    before, after = change.values, new.fixed
+    before, after = change.values, path.fixed
     if any(name in after and not np.array_equal(after[name], value) for name, value in before.items()):
         return -np.inf
     bounds = {(slot.site.name, slot.entry): (slot.low, slot.high) for slot in slots_of(new)}

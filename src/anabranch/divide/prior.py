@@ -101,7 +101,7 @@ def draw_within(
 def _can_split(path: Path) -> bool:
     """Whether the path has one decision sequence with guards, and draws that follow its density."""
     recording = path.recording
-    if path.interpreted or len(path.recordings) > 1 or not any(d.node is not None for d in recording.decisions):
+    if path.interpreted or path.sequences > 1 or not any(d.node is not None for d in recording.decisions):
         return False
     return not any(why_not_drawn(site) for site in recording.sites)
 
@@ -146,7 +146,7 @@ def _batch(
             log_weights, points = _interpreted(path, recording, size, seed, offset)
         else:
             # Which of several decision sequences holds is found out by evaluating whole points.
-            wanted = _sites(recording, columns if len(path.recordings) == 1 else None)
+            wanted = _sites(recording, columns if path.sequences == 1 else None)
             log_weights, values = _attempt(recording, wanted, size, seed, offset)
             points = path.points_of(values) if (log_weights > -np.inf).any() else inside[:0]
         taken = log_weights > -np.inf

@@ -88,7 +88,7 @@ def _together(density: Density, sites: Sequence[Site]) -> list[Site]:
 
 def _of_reals(path: Path) -> Density | None:
     """The density of a path without discrete coordinates and guards; None for others."""
-    if path.interpreted or len(path.recordings) > 1 or path.discrete.any() or not path.dim:
+    if path.interpreted or path.sequences > 1 or path.discrete.any() or not path.dim:
         return None
     density = path.recording.once(Density)
     return None if density.guards else density

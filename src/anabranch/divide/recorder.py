@@ -108,6 +108,7 @@ class Recorder(Messenger):
                 recording.result = self._watch.run(program.function, *args, **kwargs)
                 if self._interruption is not None:
                     raise self._interruption  # the program caught it
+        recording.length = len(recording.trace.graph)
         return recording
 
     def process_message(self, msg: dict[str, Any]) -> None:

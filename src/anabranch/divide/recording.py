@@ -21,6 +21,7 @@ from anabranch.divide.execution_times import ExecutionTimes
 from anabranch.divide.forms import Described, Together, described, structure
 from anabranch.divide.graph import Node, evaluate
 from anabranch.divide.internals import PathTrace, PathTracer, as_input, is_key
+from anabranch.divide.kept import Kept, RecentRecordings
 from anabranch.divide.masses import computed_log_mass
 from anabranch.divide.observation import Observation
 from anabranch.divide.repetitions import Repetitions, Signature
@@ -48,6 +49,8 @@ class Program:
     """How long the interpreter takes for an execution."""
     repetitions: Repetitions = field(default_factory=Repetitions, compare=False, repr=False)
     """Which paths are recorded twice."""
+    recent: RecentRecordings = field(default_factory=RecentRecordings, compare=False, repr=False)
+    """The recordings that are kept."""
 
     @property
     def name(self) -> str:
@@ -160,7 +163,7 @@ class Site:
         return tree_unflatten(self._flat[1], parameters)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Decision:
     """A question that Python asked and the answer that this path gives. `node` is None where a site was fixed."""
 
@@ -189,6 +192,8 @@ class Recording:
 
     def __init__(self, program: Program, trace: PathTrace) -> None:
         self.program, self.trace = program, trace
+        self.kept = Kept(self)
+        self.length: int | None = None  # of the graph at the end of the run: what is computed with it adds to it
         self.sites: list[Site] = []
         self.drawn_from: dict[Node, Site] = {}
         self.observations: list[Observation] = []
@@ -267,8 +272,9 @@ class Recording:
     @cached_property
     def signature(self) -> Signature:
         """What two decision sequences must share to be one path: addresses, spaces, and the values fixed."""
+        same = self.program.recent.same
         return Signature(
-            (s.name, s.shape, s.discrete, s.unconstrained_shape if s.fixed is None else s.fixed.tobytes())
+            same((s.name, s.shape, s.discrete, s.unconstrained_shape if s.fixed is None else s.fixed.tobytes()))
             for s in self.sites
         )
 

@@ -9,7 +9,7 @@ from heapq import nlargest
 from itertools import groupby, pairwise
 
 from anabranch.divide.families import CONDITION, Asked, Branch, Group, Leaf, Subtree, grown
-from anabranch.divide.path import counted
+from anabranch.divide.sequences import counted
 from anabranch.divide.support import Bounds
 from anabranch.settings import whole
 

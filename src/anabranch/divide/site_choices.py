@@ -21,7 +21,7 @@ def values_of_choice(path: Path, labels: frozenset[str], number: int) -> list[Va
     each other block, and in a block of its own."""
     slots = movable(path.recording, labels)
     slot = slots[number]
-    values = {name: np.array(value) for name, value in path.recording.fixed.items()}
+    values = {name: np.array(value) for name, value in path.fixed.items()}
     if slot.site.name in labels:
         group = [each for each in slots if each.site.name in labels]
         targets = partition_targets(values, slot.site.name, group)

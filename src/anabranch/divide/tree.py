@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from anabranch import errors
 from anabranch.divide.batch import Batch, Constraints, stable_hash
-from anabranch.divide.decision_node import DecisionNode, Question
+from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.executions import Executions
-from anabranch.divide.graph import Node, evaluate
+from anabranch.divide.exploring import ExploringOracle, add_shares, answers_of
+from anabranch.divide.graph import Node
 from anabranch.divide.interpreted_run import InterpretedRun, RunOrder, RunRecord, executed
 from anabranch.divide.recorder import LeavesJax, Recorder, TooManySites
-from anabranch.divide.recording import Program, Recording, Site
+from anabranch.divide.recording import Program, Recording
 from anabranch.divide.remedies import Departure, interpreter_message
-from anabranch.divide.replay import ReplayingOracle, not_a_function
 from anabranch.divide.sharing import is_helped, shared
 from anabranch.limits import LimitReached, checkpoint, time_limit
 
@@ -79,7 +78,7 @@ class Tree:
                     break
                 group = waiting.pop()
                 group.node.visits += len(group.batch) if count else 0
-                if group.node.unexplored:
+                if group.node.unexplored or (group.node.is_cold and until == max_runs == np.inf):
                     group = self._run(group, waiting, count, until)
                 if group.node.interpreted:
                     arrived.extend(self._interpret(group.node, group.batch, count))
@@ -94,34 +93,38 @@ class Tree:
         return arrived
 
     def _run(self, group: Executions, waiting: list[Executions], count: bool, until: float) -> Executions:
-        """Run the program from an unexplored node, with the largest part of the batch at each question.
+        """Run the program to an unexplored node and on, with the largest part of the batch at each question.
 
         Executions that are to stop at an observation stay there, and a copy of them goes on to explore what follows.
         """
         oracle = ExploringOracle(group.node, group.batch, waiting, count, until)
-        self.runs += 1
         recorder = Recorder(self.program, oracle)
         try:
             recording = oracle.lead(recorder)  # which moves the oracle on
-            self._ended(oracle.node, recording)
+            if oracle.arrived(recording):
+                self._ended(oracle.node, recording)
         except LeavesJax as left:
-            oracle.node.interpreted = True
-            self.on_departure(left.what, left.where)
-            self.departure = self.departure or left.departure  # told once it is known how long an execution takes
+            if not oracle.node.interpreted:
+                oracle.node.interpreted = True
+                self.on_departure(left.what, left.where)
+                self.departure = self.departure or left.departure  # told once it is known how long an execution takes
         except TooManySites as beyond:
-            oracle.node.truncated = True
-            self._overran(*beyond.args)
+            if not oracle.node.truncated:
+                oracle.node.truncated = True
+                self._overran(*beyond.args)
+        finally:
+            self.runs += oracle.is_new
         for node, site, members in oracle.site_questions:
-            _add_shares(node, site, members, count)
+            add_shares(node, site, members, count)
         return oracle.stopped or Executions(oracle.node, oracle.batch)
 
     def _ended(self, node: DecisionNode, recording: Recording) -> None:
         """Make the node a leaf; not where a limit comes before it is known to be a path."""
-        node.recording = recording
+        node.kept = recording.kept
         try:
             self.on_leaf(node)
         except LimitReached:
-            node.recording = None
+            node.kept = None
             raise
         self.completed += 1
 
@@ -159,11 +162,11 @@ class Tree:
         site = None if node.question[0] is None else recording.sites[node.question[0]]
         asked = site.outputs[0] if site is not None else Node(node.question[1])  # type: ignore[arg-type]
         unseen = asked not in batch.env
-        for answer, index in _answers(batch.values(recording, asked), len(batch)):
+        for answer, index in answers_of(batch.values(recording, asked), len(batch)):
             child = node.child(answer.tobytes(), answer)
             waiting.append(Executions(child, batch.take(index, child.key, {asked: answer})))
         if site is not None and unseen:
-            _add_shares(node, site, batch, count)
+            add_shares(node, site, batch, count)
 
     def _interpret(self, node: DecisionNode, batch: Batch, count: bool) -> Iterator[Executions]:
         known, row = _drawn_so_far(node, batch), 0
@@ -235,114 +238,15 @@ class Tree:
             self._said_invalid = True
             logger.warning("%s Such executions count as impossible.", run.invalid)
         child = node.child(run.signature, None)
-        if child.recording is None:
+        if child.kept is None:
             self._ended(child, run.recording)
         child.visits += 1 if count else 0
         return Executions(child, member, run)
 
 
-class ExploringOracle(ReplayingOracle):
-    """An oracle that leads a batch along known answers to a node, and explores from there."""
-
-    def __init__(self, node: DecisionNode, batch: Batch, waiting: list[Executions], count: bool, until: float) -> None:
-        self.way = node.way()
-        super().__init__([each.answer for each in self.way])  # type: ignore[misc]
-        self.node, self.batch, self.waiting, self.count, self.until = node, batch, waiting, count, until
-        self.stopped: Executions | None = None
-        self.site_questions: list[tuple[DecisionNode, Site, Batch]] = []
-
-    def _check(self, recording: Recording, question: Question) -> None:
-        asked_at = self.way[self.position].parent
-        assert asked_at is not None
-        old = asked_at.recording
-        if asked_at.question != question or (old and old.addresses[: len(recording.sites)] != recording.addresses):
-            raise not_a_function(asked_at.recording, recording)
-
-    def _beyond(self, recording: Recording, question: Question, asked: Node) -> np.ndarray:
-        node = self.node
-        node.question, node.recording, node.observed = question, recording, len(recording.observations)
-        if node.observed >= self.until and self.stopped is None:
-            # From here on a copy goes ahead, whose draws and whose other parts are not wanted.
-            self.stopped = Executions(node, self.batch)
-            self.batch, self.waiting = self.batch.take(np.arange(len(self.batch)), node.key), []
-        # A site that an earlier question depends on is no longer distributed as its prior says: it is counted.
-        unseen = asked not in self.batch.env
-        parts = _answers(self.batch.values(recording, asked), len(self.batch))
-        if question[0] is not None and unseen:
-            self.site_questions.append((node, recording.sites[question[0]], self.batch))
-        largest = max(range(len(parts)), key=lambda i: len(parts[i][1]))
-        for i, (answer, index) in enumerate(parts):
-            child = node.child(answer.tobytes(), answer)
-            part = self.batch.take(index, child.key, {asked: answer})
-            if i == largest:
-                self.node, following = child, part
-            else:
-                self.waiting.append(Executions(child, part))
-        self.batch = following
-        self.node.visits += len(following) if self.count else 0
-        assert self.node.answer is not None
-        return self.node.answer
-
-
 def _number(arrived: Iterable[Executions]) -> int:
     """How many executions have arrived."""
     return sum(len(executions.members) for executions in arrived)
-
-
-def _answers(values: np.ndarray, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The distinct answers in a batch, each with the members that give it."""
-    if len(values) == 1:
-        return [(values[0], np.arange(n))]
-    if values.ndim == 1:
-        found, inverse = np.unique(values, return_inverse=True)
-    else:
-        found, inverse = np.unique(values, axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    order = np.argsort(inverse, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
-    return [(np.asarray(answer), part) for answer, part in zip(found, parts, strict=True)]
-
-
-def _add_shares(node: DecisionNode, site: Site, batch: Batch, count: bool) -> None:
-    """Add to the probability of each answer what the members' parameters say of it."""
-    recording = node.recording
-    assert recording is not None
-    if not any(isinstance(x, Node) for x in site.inputs):
-        node.constant = True
-        for answer_key, child in node.children.items():
-            if answer_key not in node.shares and child.answer is not None:
-                log_mass = recording.log_mass(site, child.answer)
-                assert log_mass is not None
-                node.shares[answer_key] = float(log_mass), 1
-        return
-    value, result = recording.mass_function(site)
-    parameters = {x: batch.values(recording, x) for x in site.inputs if isinstance(x, Node)}
-    # Of one member, or of copies of one, nothing can be said by looking: its parameters may be its own.
-    constant = all(len(v) == 1 for v in parameters.values()) and not _is_random(recording, parameters)
-    if not (count or constant):
-        return
-    if constant:
-        node.parameters = [parameters]
-    else:
-        node.parameters.append(parameters)
-    for answer_key, child in node.children.items():
-        total, n = node.shares.get(answer_key, (-np.inf, 0))
-        if n and constant:
-            continue
-        assert child.answer is not None
-        # An answer met for the first time is asked of the members that came before, too.
-        for known in node.parameters if not n else node.parameters[-1:]:
-            env = {**known, value: child.answer[None]}
-            evaluate(recording.trace.graph.schedule([result], env), env)
-            terms = env[result]
-            total, n = float(np.logaddexp(total, logsumexp(terms))), n + len(terms)
-        node.shares[answer_key] = (total, n)
-
-
-def _is_random(recording: Recording, nodes: Iterable[Node]) -> bool:
-    """Whether a site that is not fixed is behind some of the nodes."""
-    fixed = {site.outputs[0]: site for site in recording.sites if site.fixed is not None}
-    return any(isinstance(step, Site) for step in recording.trace.graph.schedule(nodes, fixed, recording.drawn_from))
 
 
 def _drawn_so_far(node: DecisionNode, batch: Batch) -> dict[str, np.ndarray]:

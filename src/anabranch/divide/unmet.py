@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -41,12 +41,12 @@ class UnmetAnswer:
     @property
     def before(self) -> list[Decision]:
         """The decisions on the way to the node."""
-        return self.recording.decisions[: len(self.node.way())]
+        return list(_decisions(self.node)[: len(self.node.way())])
 
     @property
     def decision(self) -> Decision:
         """The decision at the node, with the other answer."""
-        return self.recording.decisions[len(self.node.way())]
+        return _decisions(self.node)[len(self.node.way())]
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,17 @@ class UnmetValue:
         return {**values, self.site.name: np.asarray(self.value, np.int64)}
 
 
+def _decisions(node: DecisionNode) -> Sequence[Decision]:
+    assert node.kept is not None
+    return node.kept.decisions
+
+
 def _questions(root: DecisionNode) -> Iterator[DecisionNode]:
     """The nodes of the tree that ask something, the earlier before the later."""
     waiting = [root]
     for node in waiting:
         waiting.extend(node.children.values())
-        if node.question is not None and node.recording is not None and node.children:
+        if node.question is not None and node.kept is not None and node.children:
             yield node
 
 
@@ -151,8 +156,8 @@ def _asking_for_sites(root: DecisionNode) -> Mapping[str, list[DecisionNode]]:
     """The nodes that ask for the value of a discrete site that is one number, by the name of the site."""
     asking: defaultdict[str, list[DecisionNode]] = defaultdict(list)
     for node in _questions(root):
-        if node.question is not None and node.question[0] is not None and _site(node).shape == ():
-            asking[_site(node).name].append(node)
+        if node.asked is not None and node.asked[1] == ():
+            asking[node.asked[0]].append(node)
     return asking
 
 
@@ -169,7 +174,7 @@ def unmet_in_words(root: DecisionNode) -> list[str]:
     unmet: defaultdict[tuple[str, str, bool], int] = defaultdict(int)
     for node in _questions(root):
         if _is_condition(node):
-            decision = node.recording.decisions[len(node.way())]  # type: ignore[union-attr]
+            decision = _decisions(node)[len(node.way())]
             asked[decision.source[0], decision.where] += 1
     for each in unmet_answers(root):
         unmet[each.decision.source[0], each.decision.where, bool(each.answer)] += 1

@@ -29,7 +29,7 @@ _PRIOR_DRAWS = 4_096
 def sites_within(path: Path) -> list[int]:
     """The numbers of the sites of a path that can be moved without leaving it and independently of the others."""
     guarded = any(decision.node is not None for decision in path.recording.decisions)
-    if guarded or len(path.recordings) > 1 or not supports_are_constant(path):
+    if guarded or path.sequences > 1 or not supports_are_constant(path):
         return []
     # A fixed value may be impossible at most values of another site: such a path has few prior draws.
     return independent_sites(path) if len(path.prior(_PRIOR_DRAWS).points) == _PRIOR_DRAWS else []
