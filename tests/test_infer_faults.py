@@ -299,7 +299,7 @@ def test_points_where_the_density_is_infinite_are_spoken_of(caplog):
     """Half of the draws of this prior are smaller than the smallest double: their mass is lost, and not in silence."""
 
     def program():
-        ab.observe("y", dist.Poisson(ab.sample("rate", dist.Gamma(0.001, 0.001))), 0)
+        ab.observe("y", dist.Normal(ab.sample("rate", dist.Gamma(0.001, 0.001)), 1.0), 0.0)
 
     caplog.set_level(logging.ERROR, "anabranch")
     posterior = ab.infer(program)

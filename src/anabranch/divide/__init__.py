@@ -16,7 +16,7 @@ Executions
     of the program that runs.
 One decision sequence
     A `Recording` is one run of the program: its graph, with its `Site`s and `Observation`s. Of thousands, those used
-    last are kept, and the others made again from their decisions (`kept.py`). The graph consists of
+    last are kept, and the others made again from their decisions (module kept). The graph consists of
     `Node`s, computed by `Step`s; `alias` is a step that copies a value, and `Lanes` has the values that JAX computes.
     `as_input` is the node of a recorded value (a `PathTracer`) or a constant; `with_batch_axis` gives a constant the
     axis of a batch. `inside` is the context in which JAX computes constants although a program is being recorded.
@@ -50,10 +50,8 @@ Discovery
     were led to. `lead_to` leads executions to values of the user's own, `that_have` are those that have them,
     `sites_not_met` the sites that none has met, and `check_start_names` refuses those that no path has.
 Saving
-    `function_fingerprint` and `data_fingerprint` tell whether two programs are the same, and `remade` makes a program
-    from its function in the form that it had; `source_of` is the text of a function.
     `function_fingerprint`, `program_fingerprint` and `data_fingerprint` tell whether two programs are the same, and
-    `remade` makes a program from its function in the form that it had.
+    `remade` makes a program from its function in the form that it had; `source_of` is the text of a function.
 Sharing
     Within `helped`, `Helpers` do a share of large work: each fills an `Order`, with what it has of the program.
 Seeds

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -96,8 +95,10 @@ class Sequences:
     @cached_property
     def discrete(self) -> np.ndarray:
         """Which of the coordinates are values of discrete sites."""
-        parts = [np.full(prod(shape), discrete) for _, shape, discrete, rest in self._of_sites if type(rest) is tuple]
-        mask = np.concatenate([np.zeros(0, bool), *parts])
+        mask = np.zeros(self.dim, bool)
+        for site in self.sites:
+            if site.columns is not None:
+                mask[site.columns] = site.discrete
         mask.setflags(write=False)
         return self.program.recent.same_array(mask)
 
