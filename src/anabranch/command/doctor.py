@@ -28,8 +28,8 @@ __all__ = ["EXACT", "add", "coin"]
 
 FLIPS, HEADS, A, B = 10, 7, 2.0, 3.0
 BUDGET, MAX_ERROR, ERRORS, ROUNDING = 50_000, 0.05, 5, 1e-9
-"""Evaluations of the self-check, the largest error that it may claim, how many of them it may be off by, and by how much
-where it claims to be exact."""
+"""Evaluations of the self-check, the largest error that it may claim, how many of these it may be off by, and how much
+where it claims none."""
 _OPTIONAL = ("pandas", "matplotlib", "arviz", "blackjax", "pyarrow", "zarr")
 _MORE = """\
 The self-check takes about ten seconds. If it does not pass, the exit status

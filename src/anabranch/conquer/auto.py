@@ -48,10 +48,12 @@ from anabranch.conquer.second_opinion import (
     scouted,
     unconfirmed,
 )  # fmt: skip
+from anabranch.conquer.settling import may_settle, settle
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
+from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
-from anabranch.conquer.warm_tempering import WarmPopulation
+from anabranch.conquer.warm_tempering import warmed
 from anabranch.divide import Path, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
@@ -170,7 +172,7 @@ class Auto:
         if by_tempering is None or state.opinion is None or not (state.opinion.is_lost or len(state.opinion.points)):
             return unconfirmed(by_weights, by_tempering, self.unconfirmed_sd)
         by_warm = None if state.warm is None else state.warm.estimate(target, self.tempering)
-        estimate = reconciled(by_weights, by_tempering, state.opinion, by_warm)
+        estimate = reconciled(by_weights, by_tempering, state.heard, by_warm)
         correction = estimate.log_evidence - state.first
         return replace(estimate, evaluations=target.evaluations, correction=correction)
 
@@ -272,7 +274,8 @@ class Auto:
         draws = min(self.min_prior_draws, left // 2) - state.scanned
         least = (self.interpreted.min_chains, 0) if target.path.interpreted else (self.min_chains, draws)
         if not is_enough(population, *least):
-            population = self._tempered(target, population, rng, left - left // 3)  # the rest is for asking it
+            # The rest is for asking it.
+            population = self._tempered(target, population, rng, left - left // 3, state.blocks)
             if not is_enough(population, *least) or end - target.evaluations < min(population.particles, MAX_ASKED):
                 return replace(state, population=population)
         state = replace(state, population=population)
@@ -280,6 +283,12 @@ class Auto:
             if np.isnan(state.first):
                 state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
             state = self._scouted(target, state, rng, end - target.evaluations)
+        if state.may_settle and may_settle(target, state, self.estimate(target, state), end - target.evaluations):
+            settled = settle(target, self.modes, state, rng, end - target.evaluations)
+            if settled is not state:
+                return settled
+        if state.needs_draws:
+            return self._with_more_draws(target, state, rng, end - target.evaluations)
         asking = left if state.opinion is None else left // 2  # the rest is for what the last answer was worth
         state = self._consulted(target, state, rng, end - left + asking)
         left = end - target.evaluations
@@ -293,20 +302,12 @@ class Auto:
         may_fit = state.opinion.ess >= self.min_fitted and state.unseen < 0.5 * estimate.log_evidence_sd
         if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
-        if may_fit:
-            return self._warmed(target, state, rng, end - target.evaluations)
-        return replace(state, population=self._tempered(target, population, rng, end - target.evaluations))
-
-    def _warmed(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
-        """The state after so many more evaluations of tempering from a mixture fitted to the population."""
-        warm = state.warm
-        assert state.population is not None
-        with suppress(LimitReached), target.bounded(left):
-            if warm is None or warm.is_outgrown(state.population):
-                former = None if warm is None else warm.estimate(target, self.tempering)
-                warm = WarmPopulation.fitted(target, state.population, state.state.symmetries, rng, former)
-            return replace(state, warm=warm.advanced(target, self.tempering, rng, max(left, self.sweep_evaluations)))
-        return state
+        if may_fit and not state.blocks:
+            visit, symmetries = (end - target.evaluations, self.sweep_evaluations), state.state.symmetries
+            return replace(state, warm=warmed(target, state.warm, population, symmetries, self.tempering, rng, *visit))
+        return replace(
+            state, population=self._tempered(target, population, rng, end - target.evaluations, state.blocks)
+        )
 
     def _reweighted(self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int) -> ModeMixtureState:
         """The mixture with enough draws for its diagnostics; if those are poor, adapted with half the evaluations."""
@@ -341,12 +342,14 @@ class Auto:
             return replace(state, opinion=opinion, scouts=scouts, scouting=spent)
         return state
 
-    def _tempered(self, target: Target, population: SMCState, rng: Generator, left: int) -> SMCState:
+    def _tempered(
+        self, target: Target, population: SMCState, rng: Generator, left: int, blocks: tuple[Exchangeable, ...] = ()
+    ) -> SMCState:
         """The population after so many more evaluations; a sweep may take several visits."""
         size = self.interpreted.sweep(left) if target.path.interpreted else max(left, self.sweep_evaluations)
         # A sweep that the end of a small visit cuts short is poor: it may take twice as much.
         with target.bounded(2 * size if target.path.interpreted else left):
-            return self.tempering.advance(target, population, rng, size)
+            return replace(self.tempering, blocks=blocks).advance(target, population, rng, size)
 
     def _consulted(self, target: Target, state: AutoState, rng: Generator, end: int) -> AutoState:
         """The state with the opinion of the population, and a mixture to which it objects no longer, if possible."""
@@ -361,7 +364,7 @@ class Auto:
                 mixture = self.modes.drawn(target, state.state, rng, min(min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break
-                opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds)
+                opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds, state.asked)
                 state = replace(state, state=mixture, opinion=opinion)
                 left = end - target.evaluations
                 is_good = opinion.is_content and are_good(self.modes.estimate(target, mixture))
@@ -387,6 +390,6 @@ class Auto:
         if mixture.proposal is state.state.proposal:
             return replace(state, state=mixture, opinion=opinion.of_more_draws(mixture.log_weights))
         with suppress(LimitReached):
-            opinion = consult(target, self.modes, mixture, population, rng, state.scouts, opinion.rounds)
+            opinion = consult(target, self.modes, mixture, population, rng, state.scouts, opinion.rounds, state.asked)
             return replace(state, state=mixture, opinion=opinion)
         return state

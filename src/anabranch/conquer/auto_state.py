@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from anabranch.conquer.second_opinion import Opinion
+from anabranch.conquer.settled import Settled, movable
 from anabranch.conquer.smc import SMCState
+from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.warm_tempering import WarmPopulation
 
 __all__ = ["LAPLACE", "MODES", "PARTICLES", "AutoState"]
@@ -26,6 +28,7 @@ class AutoState:
         state: its state, None before it has begun.
         population: the tempered population.
         opinion: what the population says of the mixture.
+        settled: its particles moved on at the posterior, where exchangeable blocks can be moved as a whole.
         warm: a population tempered from a mixture fitted to that one, where the weights are not believed.
         scans, scanned: scans of the prior, and their draws.
         scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
@@ -39,6 +42,7 @@ class AutoState:
     state: Any = None
     population: SMCState | None = None
     opinion: Opinion | None = None
+    settled: Settled | None = None
     warm: WarmPopulation | None = None
     scans: int = 0
     scanned: int = 0
@@ -52,6 +56,37 @@ class AutoState:
     def has_mixture(self) -> bool:
         """Whether there is a mixture to draw from."""
         return self.state is not None and not self.state.failed and self.state.proposal is not None
+
+    @property
+    def blocks(self) -> tuple[Exchangeable, ...]:
+        """The exchangeable blocks that can be moved as a whole."""
+        return movable(self.state.symmetries) if self.has_mixture else ()
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether new chains at the posterior would show more than those so far."""
+        if not self.blocks or self.population is None or not self.population.particles:
+            return False
+        settled = self.settled
+        return settled is None or settled.is_outgrown(self.population) or settled.needs_more(self.spent)
+
+    @property
+    def heard(self) -> Opinion:
+        """The opinion, with what a mixture fitted to settled particles misses by halves."""
+        assert self.opinion is not None
+        return self.opinion if self.settled is None else replace(self.opinion, by_halves=self.settled.missed)
+
+    @property
+    def needs_draws(self) -> bool:
+        """Whether more draws from a mixture fitted to settled particles come before anything else."""
+        if self.settled is None or self.opinion is None or not self.state.pooled:
+            return False
+        return self.settled.needs_draws(len(self.state.points))
+
+    @property
+    def asked(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The points that give the opinion, with their families, if they are others than the particles."""
+        return (self.settled.points, self.settled.families) if self.settled and self.settled.fitted_to else None
 
     @property
     def unseen(self) -> float:

@@ -13,7 +13,7 @@ from anabranch.conquer.ascent import Modes
 from anabranch.conquer.student import DF, StudentMixture, safe_cholesky
 from anabranch.conquer.weights import effective_sample_size, systematic
 
-__all__ = ["fit_to_modes", "fit_to_points", "fit_to_weights"]
+__all__ = ["MAX_COMPONENTS", "fit_to_modes", "fit_to_points", "fit_to_weights"]
 
 Fit = Callable[[np.ndarray, np.ndarray], StudentMixture]
 
@@ -23,7 +23,7 @@ _FORMER = 5.0
 """Draws as which a component counts when it is refitted to its weights; more keep those that had few draws."""
 _MIN_SHARE = 1e-5
 """The share below which a component with little weight is dropped; more of it loses modes that are many and light."""
-_MAX_COMPONENTS = 24
+MAX_COMPONENTS = 24
 """Components of a mixture fitted to points."""
 _MAX_RESAMPLED = 4_000
 """Draws to which a new mixture is fitted."""
@@ -53,10 +53,10 @@ def _without_repeats(modes: Modes, depth: float) -> Modes:
     return modes.take(np.array(kept))
 
 
-def fit_to_points(points: np.ndarray, rng: Generator) -> StudentMixture:
+def fit_to_points(points: np.ndarray, rng: Generator, most: int = MAX_COMPONENTS) -> StudentMixture:
     """A mixture fitted to points: components begin at points far from each other, with a part of the whole scale."""
     n, d = points.shape
-    size = int(np.clip(n // (10 * (d + 1)), 1, _MAX_COMPONENTS))
+    size = int(np.clip(n // (10 * (d + 1)), 1, most))
     scale = np.atleast_2d(np.cov(points.T)) + 1e-12 * np.eye(d)
     standard = points @ np.linalg.inv(safe_cholesky(scale)).T
     centres = [int(rng.integers(n))]

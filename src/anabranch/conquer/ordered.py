@@ -41,6 +41,9 @@ class Ordered(Target):
     def known(self) -> np.ndarray:
         return fold(self.whole.known, self.symmetries)
 
+    def arranged(self, points: np.ndarray) -> np.ndarray:
+        return fold(points, self.symmetries)
+
     def evaluate(self, points: np.ndarray) -> Evaluation:
         return self._ordered(points, self.whole.evaluate(points))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
+from anabranch.conquer.block_moves import BlockProposal, can_move
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.jumps import is_climbable
 from anabranch.conquer.population import overdispersed_points
@@ -23,6 +24,7 @@ from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
 from anabranch.conquer.smc_sweep import Raised, Sweep, SweepUnderWay, next_temperature, pooled, resampled, scatter
 from anabranch.conquer.smc_tempering import MixedProposal, Tempering, fitted
 from anabranch.conquer.student import StudentMixture
+from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
 from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
@@ -58,6 +60,7 @@ class SMC:
         max_chains: of a sweep; more take more memory.
         sweeps_per_size: sweeps before the next are twice as large; more show their scatter better.
         gradient_from: coordinates from which on gradients move the particles; below, a random walk costs less.
+        blocks: exchangeable ones, which are also moved as a whole (`block_moves`).
 
     Example:
         >>> import anabranch as ab, numpyro.distributions as dist
@@ -81,6 +84,7 @@ class SMC:
     max_chains: int = 4_096
     sweeps_per_size: int = 4
     gradient_from: int = 3
+    blocks: tuple[Exchangeable, ...] = ()
 
     def __post_init__(self) -> None:
         check(self, chains=whole(2), share=share(zero=False, one=False), steps=whole(2), draws=whole(1),
@@ -209,7 +213,8 @@ class SMC:
         assert state.tuning is not None
         sweep = raised.sweep
         shape = Shape.of(raised.reference, raised.founders, sweep.founders % 2, tempering.target.discrete)
-        mutation = Mutation(tempering, sweep.beta, shape)
+        blocks = tuple(BlockProposal.of_halves(each, shape.points, rng) for each in self.blocks if can_move(each))
+        mutation = Mutation(tempering, sweep.beta, shape, blocks)
         states, tuning, complete = mutation.run(sweep.particles, state.tuning, self.steps, rng)
         return sweep.moved(states), replace(state, tuning=tuning), complete
 

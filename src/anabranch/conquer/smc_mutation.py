@@ -33,6 +33,7 @@ from functools import cached_property
 import numpy as np
 from numpy.random import Generator
 
+from anabranch.conquer.block_moves import BlockProposal
 from anabranch.conquer.margin import Margin
 from anabranch.conquer.ranks import average_ranks
 from anabranch.conquer.smc_tempering import Particles, Tempering
@@ -54,6 +55,9 @@ _MAX_FORCE = 100.0
 _LEAPS = np.array([1, 2, 4, 8, 16])
 """Numbers of leapfrog steps of a move."""
 
+_BLOCK_MOVES = 3
+"""Moves of whole blocks after each other move."""
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -65,6 +69,7 @@ class Tuning:
     step: float = 0.3
     gains: tuple[float, ...] = (np.inf,) * len(_LEAPS)
     mirrored: float = 0.0
+    redrawn: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ class Mutation:
     tempering: Tempering
     beta: float
     shape: Shape
+    blocks: tuple[tuple[BlockProposal, BlockProposal], ...] = ()
 
     def run(self, start: Particles, tuning: Tuning, max_moves: int, rng: Generator) -> tuple[Particles, Tuning, bool]:
         """All states of the chains, step by step, the tuning, and whether all moves were made before a limit."""
@@ -138,6 +144,16 @@ class Mutation:
             return Particles.joined(states), tuning, False
         return Particles.joined(states), tuning, True
 
+    def prolonged(
+        self, start: Particles, tuning: Tuning, evaluations: int, rng: Generator
+    ) -> tuple[list[Particles], Tuning]:
+        """States of the chains after each of so many moves as take about these evaluations."""
+        end, states = self.tempering.target.evaluations + evaluations, [start]
+        while self.tempering.target.evaluations < end or len(states) < 2:
+            following, tuning = self._moved(states[-1], tuning, rng)
+            states.append(following)
+        return states[1:], tuning
+
     def _moved(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
         """The chains after one move of the continuous coordinates, and of each discrete one."""
         discrete = self.tempering.target.discrete
@@ -148,6 +164,9 @@ class Mutation:
             particles, tuning = move(particles, tuning, rng)
             if rng.uniform() < max(10 * tuning.mirrored, 0.1):
                 particles, tuning = self._mirror(particles, tuning, rng)
+            for _ in range(_BLOCK_MOVES if self.blocks else 0):
+                if rng.uniform() < max(10 * tuning.redrawn, 0.1):
+                    particles, tuning = self._redraw_block(particles, tuning, rng)
         stepped, blocked = discrete, self.tempering.blocked
         if blocked is not None:
             stepped = discrete & ~blocked.redrawn
@@ -205,6 +224,22 @@ class Mutation:
         accepted = self._accepted(tried, particles, 0.0, rng)
         mirrored = 0.8 * tuning.mirrored + 0.2 * float(accepted.mean())
         return particles.replaced(tried, accepted), replace(tuning, mirrored=mirrored)
+
+    def _redraw_block(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
+        """One whole block of exchangeable ones drawn anew (`block_moves`)."""
+        halves = self.blocks[rng.integers(len(self.blocks))]
+        points, loss = particles.points.copy(), np.full(len(particles), np.inf)
+        for half, proposal in enumerate(halves):
+            rows = np.flatnonzero(self.shape.half == half)
+            if not len(rows):
+                continue
+            moved = proposal.redrawn(points[rows], rng)
+            points[rows] = self.tempering.target.arranged(moved.points)
+            loss[rows] = np.where(moved.possible, moved.loss, np.inf)
+        tried = self.tempering.at(points)
+        accepted = self._accepted(tried, particles, loss, rng)
+        redrawn = 0.8 * tuning.redrawn + 0.2 * float(accepted.mean())
+        return particles.replaced(tried, accepted), replace(tuning, redrawn=redrawn)
 
     def _leap(self, particles: Particles, tuning: Tuning, rng: Generator) -> tuple[Particles, Tuning]:
         step, noise = tuning.step, rng.standard_normal(particles.points.shape)

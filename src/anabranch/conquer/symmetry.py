@@ -28,7 +28,17 @@ from scipy.special import gammaln
 from anabranch.conquer.target import Target
 from anabranch.divide import Evaluation, SiteInfo, evaluate_jaxpr, inside
 
-__all__ = ["Exchangeable", "are_symmetries", "find_symmetries", "fold", "log_copies", "ordered", "unfold"]
+__all__ = [
+    "Exchangeable",
+    "are_symmetries",
+    "find_symmetries",
+    "fold",
+    "log_copies",
+    "ordered",
+    "simplex_coordinates",
+    "simplex_parts",
+    "unfold",
+]
 
 _MAX_SETS, _MAX_POINTS = 31, 50
 """Sets of families that are tested, and points at which each is."""
@@ -237,11 +247,21 @@ def _same(one: Evaluation, other: Evaluation) -> bool:
 
 def _permuted_parts(coordinates: np.ndarray, order: np.ndarray) -> np.ndarray:
     """The coordinates (points, rows, K - 1) of simplexes after their parts are permuted."""
-    forward, inverse = _simplex(coordinates.shape[2])
-    [parts] = evaluate_jaxpr(forward, [coordinates.reshape(-1, coordinates.shape[2])])
+    parts = simplex_parts(coordinates.reshape(-1, coordinates.shape[2]))
     permuted = np.take_along_axis(parts.reshape(*coordinates.shape[:2], -1), order[:, None, :], axis=2)
-    [back] = evaluate_jaxpr(inverse, [permuted.reshape(len(parts), -1)])
-    return back.reshape(coordinates.shape)
+    return simplex_coordinates(permuted.reshape(len(parts), -1)).reshape(coordinates.shape)
+
+
+def simplex_parts(coordinates: np.ndarray) -> np.ndarray:
+    """The parts (n, K) of simplexes with these coordinates (n, K − 1)."""
+    [parts] = evaluate_jaxpr(_simplex(coordinates.shape[1])[0], [coordinates])
+    return np.asarray(parts)
+
+
+def simplex_coordinates(parts: np.ndarray) -> np.ndarray:
+    """The coordinates of simplexes with these parts."""
+    [coordinates] = evaluate_jaxpr(_simplex(parts.shape[1] - 1)[1], [parts])
+    return np.asarray(coordinates)
 
 
 @cache

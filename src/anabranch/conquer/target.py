@@ -66,6 +66,10 @@ class Target(ABC):
         """Functions that were compiled together with the density, by their settings."""
         return self._samplers
 
+    def arranged(self, points: np.ndarray) -> np.ndarray:
+        """The points themselves, or, where only one order of exchangeable blocks has a density, those in that order."""
+        return points
+
     @property
     def is_marginal(self) -> bool:
         """Whether coordinates of the path were summed out."""

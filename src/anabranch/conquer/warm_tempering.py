@@ -13,6 +13,7 @@ particles).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.random import Generator
 from scipy.special import logsumexp
 
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.mixture_fit import fit_to_points
+from anabranch.conquer.mixture_fit import MAX_COMPONENTS, fit_to_points
 from anabranch.conquer.ordered import Ordered
 from anabranch.conquer.population import broad
 from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
@@ -29,8 +30,9 @@ from anabranch.conquer.smc_sweep import pooled_ess
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, fold, unfold
 from anabranch.conquer.target import Target
+from anabranch.limits import LimitReached
 
-__all__ = ["WarmPopulation", "missed_by_halves"]
+__all__ = ["WarmPopulation", "missed_by_halves", "warmed"]
 
 _BROAD = 0.1
 """The share of a component as wide as the prior, from which mass is found that the particles have missed."""
@@ -116,9 +118,31 @@ class WarmPopulation:
         return replace(tempering, proposal=self.mixture, draws=_DRAWS, chains=_CHAINS * tempering.chains)
 
 
-def missed_by_halves(points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator) -> float:
+def warmed(
+    target: Target,
+    warm: WarmPopulation | None,
+    population: SMCState,
+    symmetries: tuple[Exchangeable, ...],
+    tempering: SMC,
+    rng: Generator,
+    left: int,
+    sweep: int,
+) -> WarmPopulation | None:
+    """The warm population after so many more evaluations, begun anew where it has been outgrown; by the size of
+    its sweeps."""
+    with suppress(LimitReached), target.bounded(left):
+        if warm is None or warm.is_outgrown(population):
+            former = None if warm is None else warm.estimate(target, tempering)
+            warm = WarmPopulation.fitted(target, population, symmetries, rng, former)
+        return warm.advanced(target, tempering, rng, max(left, sweep))
+    return warm
+
+
+def missed_by_halves(
+    points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator, most: int = MAX_COMPONENTS
+) -> float:
     """The share of the particles not fitted to for which the wide component has most of the density."""
     if not 0 < fitted.sum() < len(points):
         return 0.0
-    parts, _ = fit_to_points(points[fitted], rng).joined(wide, _BROAD).log_parts(points[~fitted])
+    parts, _ = fit_to_points(points[fitted], rng, most).joined(wide, _BROAD).log_parts(points[~fitted])
     return float((parts[:, -1] > logsumexp(parts[:, :-1], axis=1)).mean())
