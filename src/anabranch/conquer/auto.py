@@ -349,7 +349,7 @@ class Auto:
         size = self.interpreted.sweep(left) if target.path.interpreted else max(left, self.sweep_evaluations)
         # A sweep that the end of a small visit cuts short is poor: it may take twice as much.
         with target.bounded(2 * size if target.path.interpreted else left):
-            return replace(self.tempering, blocks=blocks).advance(target, population, rng, size)
+            return replace(self.tempering, blocks=blocks or None).advance(target, population, rng, size)
 
     def _consulted(self, target: Target, state: AutoState, rng: Generator, end: int) -> AutoState:
         """The state with the opinion of the population, and a mixture to which it objects no longer, if possible."""

@@ -28,7 +28,7 @@ from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
 from anabranch.divide import prior_is_sampled
 from anabranch.limits import LimitReached
-from anabranch.settings import check, instance, positive, share, whole
+from anabranch.settings import check, instance, positive, several, share, whole
 
 __all__ = ["SMC", "SMCState", "Sweep"]
 
@@ -84,12 +84,13 @@ class SMC:
     max_chains: int = 4_096
     sweeps_per_size: int = 4
     gradient_from: int = 3
-    blocks: tuple[Exchangeable, ...] = ()
+    blocks: tuple[Exchangeable, ...] | None = None
 
     def __post_init__(self) -> None:
         check(self, chains=whole(2), share=share(zero=False, one=False), steps=whole(2), draws=whole(1),
               effective_starts=positive(), proposal=instance(StudentMixture, "a StudentMixture").or_none(),
-              min_chains=whole(2), max_chains=whole(2), sweeps_per_size=whole(1), gradient_from=whole())  # fmt: skip
+              min_chains=whole(2), max_chains=whole(2), sweeps_per_size=whole(1), gradient_from=whole(),
+              blocks=several(Exchangeable, "exchangeable blocks").or_none())  # fmt: skip
 
     def start(self, target: Target, rng: Generator) -> SMCState:
         real = int((~target.discrete).sum())
@@ -213,7 +214,7 @@ class SMC:
         assert state.tuning is not None
         sweep = raised.sweep
         shape = Shape.of(raised.reference, raised.founders, sweep.founders % 2, tempering.target.discrete)
-        blocks = tuple(BlockProposal.of_halves(each, shape.points, rng) for each in self.blocks if can_move(each))
+        blocks = tuple(BlockProposal.of_halves(each, shape.points, rng) for each in self.blocks or () if can_move(each))
         mutation = Mutation(tempering, sweep.beta, shape, blocks)
         states, tuning, complete = mutation.run(sweep.particles, state.tuning, self.steps, rng)
         return sweep.moved(states), replace(state, tuning=tuning), complete
