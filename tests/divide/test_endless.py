@@ -322,7 +322,7 @@ def test_the_library_is_not_disturbed(monkeypatch):
             time.sleep(0.05)
             undisturbed.append(spin(2_000))
         time.sleep(0.05)
-        spin(10**6)
+        spin(10**9)
 
     watch = Watch()
     with pytest.raises(errors.EndlessProgram):
