@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from anabranch.conquer.conjugate import Conjugates, draw, features, find_conjuga
 from anabranch.conquer.conjugate_integral import Integral, Slopes, has_form, integral, slopes_at
 from anabranch.conquer.elimination import Eliminated
 from anabranch.conquer.estimate import Estimate
+from anabranch.conquer.marginal import log_density_where, prior_of_columns
 from anabranch.conquer.target import PathTarget, Target
 from anabranch.conquer.weights import systematic
 from anabranch.divide import (
@@ -116,8 +116,7 @@ class Integrated(Target):
         return self.target.known[:, self.columns]
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
-        draws = self.path.prior(n, seed=int(rng.integers(2**31)), columns=self.columns)
-        return replace(draws, points=draws.points[:, self.columns])
+        return prior_of_columns(self.path, self.columns, n, rng)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         with self._timed(len(points)):
@@ -133,20 +132,11 @@ class Integrated(Target):
     def log_density_function(self) -> Callable[[Any], Any]:
         (_, own), places, marginal = self.density.code, self.conjugates.places, self._marginal
 
-        def total(x: jax.Array) -> jax.Array:
+        def traced(x: jax.Array) -> tuple[jax.Array, jax.Array]:
             (_, log_density), _, _, holds = marginal.traced(x, [jnp.asarray(each) for each in own], places)
-            return jnp.where(holds & (log_density < jnp.inf), log_density, -jnp.inf)
+            return log_density, holds
 
-        @jax.custom_vjp
-        def log_density(x: jax.Array) -> jax.Array:
-            return total(x)
-
-        def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            value, slope = jax.value_and_grad(total)(x)
-            return value, jnp.where(jnp.isfinite(slope) & (value > -jnp.inf), slope, 0.0)
-
-        log_density.defvjp(forward, lambda slope, cotangent: (cotangent * slope,))
-        return log_density
+        return log_density_where(traced)
 
     def executions(self, points: np.ndarray, rng: Generator) -> np.ndarray:
         """The points with values of the coordinates integrated out, drawn given the others."""

@@ -124,7 +124,7 @@ class Settled:
         self, target: Target, symmetries: Sequence[Exchangeable], rng: Generator
     ) -> tuple[Settled, ModeMixtureState]:
         """The state from which importance sampling starts, fitted to all chains, and what by halves it misses."""
-        symmetries = tuple(_with_tightest_key(each, self.points) for each in symmetries)
+        symmetries = tuple(each.with_tightest_key(self.points) for each in symmetries)
         prior = fold(target.prior(500, rng).points, symmetries)
         points = fold(self.points, symmetries)
         wide, mass = broad(prior if len(prior) > 50 else points), log_prior_mass(target, rng)
@@ -143,10 +143,3 @@ def is_efficient(estimate: Estimate, draws: int) -> bool:
 def movable(symmetries: Sequence[Exchangeable]) -> tuple[Exchangeable, ...]:
     """The exchangeable blocks that can be moved as a whole."""
     return tuple(each for each in symmetries if can_move(each))
-
-
-def _with_tightest_key(blocks: Exchangeable, points: np.ndarray) -> Exchangeable:
-    """Ordered by the coordinate by which the points, in order, have the smallest covariance."""
-    families = [(i, family.columns.shape[1]) for i, family in enumerate(blocks.families) if not family.by_part]
-    keys = [replace(blocks, key=(i, j)) for i, width in families for j in range(width)]
-    return min(keys, key=lambda each: np.linalg.slogdet(np.atleast_2d(np.cov(fold(points, [each]).T)))[1])

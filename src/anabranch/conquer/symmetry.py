@@ -101,9 +101,17 @@ class Exchangeable:
             width = np.take_along_axis(widths[:, columns], order, axis=1)
             return float((np.diff(place, axis=1) / (width[:, 1:] + width[:, :-1])).min(axis=1).mean())
 
+        return replace(self, key=max(self._possible_keys, key=separation))
+
+    def with_tightest_key(self, points: np.ndarray) -> Self:
+        """Ordered by the coordinate by which these points, in order, have the smallest covariance."""
+        candidates = [replace(self, key=key) for key in self._possible_keys]
+        return min(candidates, key=lambda each: np.linalg.slogdet(np.atleast_2d(np.cov(fold(points, [each]).T)))[1])
+
+    @property
+    def _possible_keys(self) -> list[tuple[int, int]]:
         possible = [(i, family.columns) for i, family in enumerate(self.families) if not family.by_part]
-        keys = [(i, j) for i, columns in possible for j in range(columns.shape[1])]
-        return replace(self, key=max(keys, key=separation))
+        return [(i, j) for i, columns in possible for j in range(columns.shape[1])]
 
     def permuted(self, points: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Points whose block i is the former block order[:, i]; `order` has one row for each point."""

@@ -10,7 +10,6 @@ tempering goes from the prior of x to its posterior. The derivative is that of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -24,6 +23,7 @@ from anabranch.conquer.elimination.conditionals import NUMBERS_AT_ONCE, batches,
 from anabranch.conquer.elimination.sums import log_sum_by_jax, log_sum_by_numpy
 from anabranch.conquer.elimination.tables import Logs, Tables
 from anabranch.conquer.elimination.windows import Sides, tails
+from anabranch.conquer.marginal import log_density_where, prior_of_columns
 from anabranch.conquer.target import Target, TargetSettings, Way, Ways
 from anabranch.divide import Evaluation, Jitted, PriorDraws, in_blocks
 
@@ -83,8 +83,7 @@ class Eliminated(Target):
         return sum(each.configurations for each in self.tables)
 
     def prior(self, n: int, rng: Generator) -> PriorDraws:
-        draws = self.path.prior(n, seed=int(rng.integers(2**31)), columns=self.columns)
-        return replace(draws, points=draws.points[:, self.columns])
+        return prior_of_columns(self.path, self.columns, n, rng)
 
     def evaluate(self, points: np.ndarray) -> Evaluation:
         return self._noted(Evaluation(*self._evaluated(points)))
@@ -121,20 +120,11 @@ class Eliminated(Target):
     def log_density_function(self) -> Callable[[Any], Any]:
         reference, columns = self._joined(np.zeros((1, self.dim)))[0], self.columns
 
-        def total(x: jax.Array) -> jax.Array:
+        def traced(x: jax.Array) -> tuple[jax.Array, jax.Array]:
             _, density, _, holds = self._traced(jnp.asarray(reference).at[columns].set(x))
-            return jnp.where(holds & (density < jnp.inf), density, -jnp.inf)
+            return density, holds
 
-        @jax.custom_vjp
-        def log_density(x: jax.Array) -> jax.Array:
-            return total(x)
-
-        def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            value, slope = jax.value_and_grad(total)(x)
-            return value, jnp.where(jnp.isfinite(slope) & (value > -jnp.inf), slope, 0.0)
-
-        log_density.defvjp(forward, lambda slope, cotangent: (cotangent * slope,))
-        return log_density
+        return log_density_where(traced)
 
     def executions(self, points: np.ndarray, rng: Generator) -> np.ndarray:
         """The points with values of the coordinates summed out, drawn given the others."""
