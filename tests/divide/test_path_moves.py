@@ -69,20 +69,24 @@ PROGRAMS = {"subset": subset, "grammar": grammar, "restaurant": restaurant, "sea
             "counted": counted, "vectors": vectors}  # fmt: skip
 
 
-def walked(program, steps, walkers=40, anywhere=False):
+def walked(program, steps, walkers=40, anywhere=False, groups=1):
     """The share of the steps of a Metropolis walk at each path; its target is the prior probability."""
     division = ab.find_paths(program, executions=4_000)
     rng = np.random.default_rng(1)
     labels = label_names(division.paths)
     # Far from the target, so that a wrong ratio is not hidden, and with values that some of the paths cannot have.
-    tables = fit_decision_tables(division.paths, [1.0 + (i % 3) for i in range(len(division.paths))])
+    numbers = range(len(division.paths))
+    tables = fit_decision_tables(division.paths, [1.0 + (i % 3) for i in numbers], [i % groups for i in numbers])
+    assert len(tables.groups) == (1 if groups == 1 else 1 + groups)
 
     def moves(at):
         if anywhere:
             return move_to_any_path(division, at, tables, rng)
         return move_between_paths(division, at, labels, rng)
 
-    at = [division.paths[0]] * walkers
+    # From the target: the tables hardly ever draw some of the heavy paths, so that it takes long to come to it.
+    mass = np.array([path.prior_probability for path in division.paths])
+    at = [division.paths[i] for i in rng.choice(len(mass), walkers, p=mass / mass.sum())]
     met: Counter[str] = Counter()
     for step in range(steps):
         for i, move in enumerate(moves(at)):
@@ -96,11 +100,11 @@ def walked(program, steps, walkers=40, anywhere=False):
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("anywhere", [False, True])
+@pytest.mark.parametrize(("anywhere", "groups"), [(False, 1), (True, 1), (True, 3)])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_walk_visits_paths_in_proportion_to_their_mass(name, anywhere):
+def test_a_walk_visits_paths_in_proportion_to_their_mass(name, anywhere, groups):
     """Without data the evidence of a path is its prior probability. A wrong ratio shows as another distribution."""
-    division, met, _ = walked(PROGRAMS[name], steps=150, anywhere=anywhere)
+    division, met, _ = walked(PROGRAMS[name], steps=150, anywhere=anywhere, groups=groups)
     probability = {path.description: path.prior_probability for path in division.paths}
     total = sum(met.values())
     heavy = [text for text, p in probability.items() if p > 0.01]
@@ -172,3 +176,18 @@ def test_known_paths_are_found_without_executions():
         assert division.path_with(path.recording.fixed) is path
     assert division.path_with({"z0": jnp.asarray(1)}) is None  # the others decide, too
     assert division.python_runs == runs
+
+
+def test_the_probabilities_of_draws_from_the_tables_of_groups_add_up_to_one():
+    division = ab.find_paths(subset, executions=4_000)
+    paths = division.paths
+    tables = fit_decision_tables(paths, [1.0] * len(paths), [i % 4 for i in range(len(paths))])
+    assert abs(tables.shares.sum() - 1) < 1e-12
+    assert abs(sum(np.exp(tables.log_probability(path)) for path in paths) - 1) < 1e-9
+    drawn = Counter(
+        move.path.description
+        for move in move_to_any_path(division, [paths[0]] * 4_000, tables, np.random.default_rng(3))
+    )
+    for path in paths:
+        q = np.exp(tables.log_probability(path))
+        assert abs(drawn[path.description] / 4_000 - q) < 4.5 * np.sqrt(q / 4_000) + 1e-9

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import anabranch as ab
 from anabranch.divide import number_of_choices, paths_with, values_of_choice
 from anabranch.search import Discovery, Walking
-from anabranch.search.climb import Climbs, starts_of
+from anabranch.search.climbs import Climbs, starts_of
 
 RNG = np.random.default_rng(8)
 P, N, PRIOR = 12, 40, 0.5
@@ -86,20 +86,22 @@ class Known:
 def test_climbs_start_at_the_simplest_paths_and_at_the_heaviest():
     simple, heavy = Known(3, -20.0), Known(9, -5.0)
     paths = [Known(3, -30.0), simple, Known(6, -10.0), heavy, Known(9, -50.0)]
-    starts = starts_of(paths, 4, np.random.default_rng(0))
+    starts = starts_of(paths, 6, np.random.default_rng(0))
     assert starts[:2] == [simple, heavy]
+    assert starts[3] is starts[5] is simple
     assert len({id(start) for start in starts}) == 4
     assert starts_of([heavy], 4, np.random.default_rng(0)) == [heavy]
 
 
-@pytest.mark.parametrize(("elapsed", "tops", "is_over"), [(0, [1, 2], False), (0, [1, 2, 1], True),
-                                                          (0, [1, 1], False), (0, [1, 2, 3], False),
-                                                          (50, [1], True), (50, [], False)])  # fmt: skip
-def test_climbs_end_once_the_highest_hill_was_found_twice_or_their_time_is_over(elapsed, tops, is_over):
-    hills = {number: Known(1, -float(number)) for number in (1, 2, 3)}
+SPENT = [(0, 0, 3, False), (50, 0, 3, True), (0, 500, 3, True), (50, 500, 0, False)]
+
+
+@pytest.mark.parametrize(("elapsed", "evaluations", "tops", "is_over"), SPENT)
+def test_climbs_end_after_their_share_but_for_the_first(elapsed, evaluations, tops, is_over):
     limits = SimpleNamespace(within=lambda share: SimpleNamespace(time_is_over=elapsed > 100 * share), budget=1_000)
-    state = SimpleNamespace(limits=limits, table=SimpleNamespace(evaluations=0))
-    assert Climbs([hills[1]], frozenset(), tops=[hills[each] for each in tops]).is_over(state) == is_over
+    state = SimpleNamespace(limits=limits, table=SimpleNamespace(evaluations=evaluations))
+    hill = Known(1, -1.0)
+    assert Climbs([hill], frozenset(), tops=[hill] * tops).is_over(state) == is_over
 
 
 def two_hills():
@@ -116,3 +118,20 @@ def test_the_higher_hill_is_found(seed):
     heaviest = max(posterior.solutions, key=lambda solution: solution.log_evidence)
     assert heaviest.path.constants == {"root": 1, **{f"z{j}": 0 for j in range(10)}}
     assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 1.0
+
+
+def insertions():
+    """Two hills of equal mass, from the top of one of which eleven sites have to change to come to the other."""
+    root = int(ab.sample("root", dist.Categorical(jnp.ones(4) / 4)))
+    z = [int(ab.sample(f"z{j}", dist.Bernoulli(0.5))) for j in range(10)]
+    here = {0: sum(z), 1: 10 - sum(z)}.get(root)
+    ab.factor("fit", -30.0 if here is None else -3.0 * here)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_detours_find_what_lies_behind_a_decision(seed):
+    """All climbs that go through the sites in their own order end on the hill of the first root."""
+    posterior = ab.infer(insertions, engine=WIDE, seed=seed)
+    exact = np.log(2 / 4) + 10 * np.log(0.5) + 10 * np.log1p(np.exp(-3.0))
+    assert abs(posterior.log_evidence - exact) < 4 * posterior.log_evidence_sd < 1.5
+    assert abs(posterior.probability("root").get(1, 0.0) - 0.5) < 0.25

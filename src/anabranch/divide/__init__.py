@@ -45,7 +45,8 @@ Discovery
     at (`can_walk`) to one near it (`move_between_paths`) or to any (`move_to_any_path`, by `DecisionTables` that
     `fit_decision_tables` makes); `label_names` are the sites that label the blocks of a partition. A climb over paths
     takes one of the `number_of_choices` of a path after the other, with each of the `values_of_choice`, to the
-    `paths_with` these. `Solving` leads
+    `paths_with` these `Values` of fixed sites; `changes_of` are
+    those that differ in one, and a `Holding` is what is kept. `Solving` leads
     executions to what none has met, and `Solved` is what it has tried; `more_draws` are prior draws from where they
     were led to. `lead_to` leads executions to values of the user's own, `that_have` are those that have them,
     `sites_not_met` the sites that none has met, and `check_start_names` refuses those that no path has.
@@ -79,7 +80,7 @@ from anabranch.divide.numpy_backend import evaluate_jaxpr
 from anabranch.divide.observation import Observation
 from anabranch.divide.packing import Lanes
 from anabranch.divide.path import Path, SiteInfo, rebuild
-from anabranch.divide.path_moves import PathMove, can_walk, label_names, move_between_paths, paths_with
+from anabranch.divide.path_moves import PathMove, Values, can_walk, label_names, move_between_paths, paths_with
 from anabranch.divide.prior import PriorDraws, more_draws
 from anabranch.divide.quadratic import is_quadratic, quadratic_columns
 from anabranch.divide.recording import Program, Recording, Site
@@ -89,7 +90,7 @@ from anabranch.divide.samplers import draw
 from anabranch.divide.scores import AT_ONCE
 from anabranch.divide.sharing import Helpers, Order, helped
 from anabranch.divide.show import Line, lines_of
-from anabranch.divide.site_choices import number_of_choices, values_of_choice
+from anabranch.divide.site_choices import Holding, changes_of, number_of_choices, values_of_choice
 from anabranch.divide.solve import Solved, Solving
 from anabranch.divide.source_location import user_location
 from anabranch.divide.start import check_start_names, lead_to, sites_not_met, that_have
@@ -109,17 +110,104 @@ from anabranch.divide.terms import Evaluator, Terms
 from anabranch.divide.tree import Tree
 
 __all__ = [
-    "AT_ONCE", "CONDITION", "Asked", "Batch", "Bounds", "Constraints", "DecisionTables", "Density", "Division",
-    "Evaluation", "Evaluator", "Executions", "Factors", "Helpers", "Jitted", "Lanes", "Leaf", "Line", "NamedValues",
-    "Node", "Observation", "Order", "Path", "PathMove", "PathTracer", "PriorDraws", "Program", "Proposals", "Recording",
-    "Restarted", "Site", "SiteInfo", "Solved", "Solving", "Step", "SummandEvaluator", "Terms", "Tree", "alias",
-    "analytic_columns", "as_input", "base_support", "can_walk", "check_start_names", "compiling", "counts_of",
-    "data_fingerprint", "divide", "draw", "evaluate_jaxpr", "find_paths", "finite_values", "fit_decision_tables",
-    "function_fingerprint", "has_functions", "helped", "hours_warning", "in_blocks", "independent_sites", "inside",
-    "integer_bounds", "is_compiling", "is_prior_alone", "is_quadratic", "known_points", "label_names", "lead_to",
-    "leaf_of", "lines_of", "log_density_function", "more_draws", "move_between_paths", "move_to_any_path", "name_work",
-    "neighbours", "number_of_choices", "numbers_per_point", "paths_with", "prior_is_sampled", "program_fingerprint",
-    "propose", "quadratic_columns", "rebuild", "remade", "returned", "site_transforms", "sites_not_met", "source_of",
-    "stable_hash", "supports_are_constant", "that_have", "unwrapped", "user_location", "values_of", "values_of_choice",
-    "why_not_drawn", "with_batch_axis",
+    "AT_ONCE",
+    "CONDITION",
+    "Asked",
+    "Batch",
+    "Bounds",
+    "Constraints",
+    "DecisionTables",
+    "Density",
+    "Division",
+    "Evaluation",
+    "Evaluator",
+    "Executions",
+    "Factors",
+    "Helpers",
+    "Holding",
+    "Jitted",
+    "Lanes",
+    "Leaf",
+    "Line",
+    "NamedValues",
+    "Node",
+    "Observation",
+    "Order",
+    "Path",
+    "PathMove",
+    "PathTracer",
+    "PriorDraws",
+    "Program",
+    "Proposals",
+    "Recording",
+    "Restarted",
+    "Site",
+    "SiteInfo",
+    "Solved",
+    "Solving",
+    "Step",
+    "SummandEvaluator",
+    "Terms",
+    "Tree",
+    "Values",
+    "alias",
+    "analytic_columns",
+    "as_input",
+    "base_support",
+    "can_walk",
+    "changes_of",
+    "check_start_names",
+    "compiling",
+    "counts_of",
+    "data_fingerprint",
+    "divide",
+    "draw",
+    "evaluate_jaxpr",
+    "find_paths",
+    "finite_values",
+    "fit_decision_tables",
+    "function_fingerprint",
+    "has_functions",
+    "helped",
+    "hours_warning",
+    "in_blocks",
+    "independent_sites",
+    "inside",
+    "integer_bounds",
+    "is_compiling",
+    "is_prior_alone",
+    "is_quadratic",
+    "known_points",
+    "label_names",
+    "lead_to",
+    "leaf_of",
+    "lines_of",
+    "log_density_function",
+    "more_draws",
+    "move_between_paths",
+    "move_to_any_path",
+    "name_work",
+    "neighbours",
+    "number_of_choices",
+    "numbers_per_point",
+    "paths_with",
+    "prior_is_sampled",
+    "program_fingerprint",
+    "propose",
+    "quadratic_columns",
+    "rebuild",
+    "remade",
+    "returned",
+    "site_transforms",
+    "sites_not_met",
+    "source_of",
+    "stable_hash",
+    "supports_are_constant",
+    "that_have",
+    "unwrapped",
+    "user_location",
+    "values_of",
+    "values_of_choice",
+    "why_not_drawn",
+    "with_batch_axis",
 ]  # fmt: skip

@@ -7,6 +7,11 @@ site without a table, and one with a value outside its support, is drawn from it
     q(k) = Π_s [ Π_e T_se(v_e) + (1 − Π_e T_se(support of e)) f_s(v) ],
 
 s over the fixed sites of the path. The tables do not depend on where a walker is: q(k | k') = q(k).
+
+Values that go together make sites dependent: a tree with another split at its root has other splits below it, too.
+Then there are tables for each group h of paths beside those for all of them, and a proposal is drawn from one of them,
+
+    q(k) = Σ_h a_h q_h(k).
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import logsumexp
 
 from anabranch.divide.division import Division
 from anabranch.divide.path import Path
@@ -31,10 +37,14 @@ Table = dict[int, float]
 
 ROUNDING = 1e-12
 """How far from one the shares of all values may add up."""
+ALL = 0.3
+"""The share of the draws from the tables for all paths, where there are groups: they mix what the groups have."""
+LEAST = 0.1
+"""The share of the draws from groups that these have alike, whatever their mass: a light one may grow."""
 
 
 @dataclass(frozen=True)
-class DecisionTables:
+class GroupTables:
     """The probabilities of the values of sites, entry by entry, by the name and the shape of the site."""
 
     tables: Mapping[tuple[str, tuple[int, ...]], Sequence[Table]]
@@ -71,11 +81,42 @@ class DecisionTables:
         return float(np.log(drawn)) if drawn > 0 else -np.inf
 
 
-def fit_decision_tables(paths: Iterable[Path], weights: Iterable[float]) -> DecisionTables:
-    """Tables with the shares of the values in these paths.
+@dataclass(frozen=True)
+class DecisionTables:
+    """Tables for groups of paths, and the share a_h of the draws from each."""
 
-    A site that some paths have in another shape has a table for the shape with the largest weight.
-    """
+    groups: Sequence[GroupTables]
+    shares: np.ndarray
+
+    def draw(self, n: int, rng: Generator) -> list[dict[str, np.ndarray]]:
+        """Values of all sites that have a table, `n` times."""
+        numbers = rng.multinomial(n, self.shares)
+        drawn = [each for group, times in zip(self.groups, numbers, strict=True) for each in group.draw(times, rng)]
+        return [drawn[i] for i in rng.permutation(n)]
+
+    def log_probability(self, path: Path) -> float:
+        """log q(k); minus infinity if no proposal comes there, or if it depends on reals."""
+        return float(logsumexp([group.log_probability(path) for group in self.groups], b=self.shares))
+
+
+def fit_decision_tables(
+    paths: Sequence[Path], weights: Sequence[float], groups: Sequence[int] | None = None
+) -> DecisionTables:
+    """Tables with the shares of the values in these paths, and in those of each group, which have the same number."""
+    everything = _fitted(paths, weights)
+    numbers = sorted(set(groups or ()))
+    if groups is None or len(numbers) < 2:
+        return DecisionTables([everything], np.ones(1))
+    masses = {number: sum(w for w, g in zip(weights, groups, strict=True) if g == number) for number in numbers}
+    heavy = [number for number in numbers if masses[number] > 0]
+    fits = [_fitted(paths, [w * (g == number) for w, g in zip(weights, groups, strict=True)]) for number in heavy]
+    mass = np.array([masses[number] for number in heavy])
+    shares = (1 - LEAST) * mass / mass.sum() + LEAST / len(heavy)
+    return DecisionTables([everything, *fits], np.array([ALL, *((1 - ALL) * shares)]))
+
+
+def _fitted(paths: Iterable[Path], weights: Iterable[float]) -> GroupTables:
+    """A site that some paths have in another shape has a table for the shape with the largest weight."""
     counts: dict[tuple[str, tuple[int, ...]], list[Table]] = {}
     totals: dict[tuple[str, tuple[int, ...]], float] = {}
     for path, weight in zip(paths, weights, strict=True):
@@ -86,7 +127,7 @@ def fit_decision_tables(paths: Iterable[Path], weights: Iterable[float]) -> Deci
             for table, value in zip(entries, values.reshape(-1).tolist(), strict=True):
                 table[int(value)] = table.get(int(value), 0.0) + weight
     keys = {key[0]: key for key in sorted(totals, key=lambda key: totals[key])}
-    return DecisionTables({key: [_normalised(each, totals[key]) for each in counts[key]] for key in keys.values()})
+    return GroupTables({key: [_normalised(each, totals[key]) for each in counts[key]] for key in keys.values()})
 
 
 def _normalised(table: Table, total: float) -> Table:

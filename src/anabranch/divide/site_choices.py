@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from anabranch.divide.discover import FEW_VALUES
 from anabranch.divide.path import Path
 from anabranch.divide.path_moves import Slot, Values, movable, partition_targets, with_label
 
-__all__ = ["number_of_choices", "values_of_choice"]
+__all__ = ["Holding", "changes_of", "number_of_choices", "values_of_choice"]
 
 
 def number_of_choices(path: Path, labels: frozenset[str]) -> int:
@@ -27,6 +29,31 @@ def values_of_choice(path: Path, labels: frozenset[str], number: int) -> list[Va
         targets = partition_targets(values, slot.site.name, group)
         return [with_label(values, slot.site.name, target, group) for target in targets]
     return [_with(values, slot, other) for other in _others(int(values[slot.site.name].reshape(-1)[slot.entry]), slot)]
+
+
+class Holding(NamedTuple):
+    """An entry of a fixed site that keeps its value."""
+
+    name: str
+    entry: int
+    value: int
+
+    def is_kept(self, path: Path) -> bool:
+        """Whether a path has this value."""
+        values = path.fixed.get(self.name)
+        return values is not None and values.size > self.entry and values.reshape(-1)[self.entry] == self.value
+
+
+def changes_of(path: Path, labels: frozenset[str]) -> list[tuple[Values, Holding]]:
+    """The values of the fixed sites with another value of one entry, for each entry and value, and what was changed;
+    labels of a partition are left as they are."""
+    values = {name: np.array(value) for name, value in path.fixed.items()}
+    return [
+        (_with(values, slot, other), Holding(slot.site.name, slot.entry, other))
+        for slot in movable(path.recording, labels)
+        if slot.site.name not in labels
+        for other in _others(int(values[slot.site.name].reshape(-1)[slot.entry]), slot)
+    ]
 
 
 def _others(value: int, slot: Slot) -> list[int]:

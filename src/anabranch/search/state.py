@@ -18,7 +18,7 @@ from anabranch.search.visit import Visitor
 
 if TYPE_CHECKING:
     from anabranch.checkpoint import VisitLog
-    from anabranch.search.climb import Climbs
+    from anabranch.search.climbs import Climbs
     from anabranch.search.walk import Walk
 
 __all__ = ["SearchState"]

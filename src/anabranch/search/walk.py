@@ -36,7 +36,8 @@ from anabranch.divide import (
     move_between_paths,
     move_to_any_path,
 )
-from anabranch.search.climb import Climbs, starts_of
+from anabranch.search.climbs import Climbs, starts_of
+from anabranch.search.hills import Hills
 from anabranch.search.settling import effective_steps, features_of
 from anabranch.search.state import SearchState
 from anabranch.search.table_draws import TableDraws, evidence_of_draws
@@ -84,6 +85,8 @@ class Walk:
         next_fit: the step at which the tables are fitted again.
         any_share: the share of moves that lead to any path.
         made, accepted: such moves since the last fit.
+        hills: those that climbs have found, if there were any.
+        jumps: for each step, which walkers went to any path.
         is_blocked: True once the probability of a move was not known: the walk does not come to all paths.
     """
 
@@ -98,6 +101,8 @@ class Walk:
     any_share: float = 0.5
     made: int = 0
     accepted: int = 0
+    hills: Hills | None = None
+    jumps: list[np.ndarray] = field(default_factory=list)
     is_blocked: bool = False
 
 
@@ -128,7 +133,7 @@ class Walking:
     walkers: int = 48
     max_mass_found: float = 0.999
     min_mass_found: float = 0.2
-    climbs: int = 6
+    climbs: int = 96
     visits_in_vain: int = 64
     max_gain: float = 0.5
     min_steps: int = 48
@@ -178,7 +183,8 @@ class Walking:
         rng = np.random.default_rng((state.seed, 0, 6))
         at = [records[i] for i in rng.choice(len(records), self.walkers, p=weights)]
         known = {record.number: -1 for record in state.table if record.visits}
-        return Walk(at, label_names(record.path for record in records), known_since=known)
+        hills = Hills.of(state.climbs.tops) if state.climbs is not None and state.climbs.tops else None
+        return Walk(at, label_names(record.path for record in records), known_since=known, hills=hills)
 
     def visits(self, state: SearchState) -> list[Visit]:
         """Walk until walkers propose paths without an estimate, which are to be visited; none once it is over."""
@@ -231,7 +237,8 @@ class Walking:
         if walk.steps:
             times = Counter(np.concatenate(walk.steps[len(walk.steps) // 2 :]).tolist())
             weights += np.array([times[record.number] for record in known]) / sum(times.values())
-        tables = fit_decision_tables([record.path for record in known], weights.tolist())
+        groups = None if walk.hills is None else [walk.hills.nearest(record) for record in known]
+        tables = fit_decision_tables([record.path for record in known], weights.tolist(), groups)
         walk.fits = [*walk.fits, TableDraws(tables, len(walk.steps))][-_FITS:]
         if walk.made:
             walk.any_share = float(np.clip(walk.accepted / walk.made, self.min_any_share, self.max_any_share))
@@ -250,7 +257,7 @@ class Walking:
         if walk is None or not walk.proposed:
             return
         rng = np.random.default_rng((state.seed, 0, 8, len(walk.steps)))
-        thresholds = np.log(rng.random(len(walk.at)))
+        thresholds, jumped = np.log(rng.random(len(walk.at))), np.zeros(len(walk.at), bool)
         walk.made += int(walk.goes_anywhere.sum())
         walk.fits[-1].times += int(walk.goes_anywhere.sum())
         for i, (here, move) in enumerate(zip(walk.at, walk.proposed, strict=True)):
@@ -261,7 +268,9 @@ class Walking:
                 walk.known_since.setdefault(there.number, len(walk.steps))
                 if thresholds[i] < there.log_evidence - here.log_evidence + move.log_ratio:
                     walk.at[i] = there
-                    walk.accepted += int(walk.goes_anywhere[i])
+                    jumped[i] = walk.goes_anywhere[i]
+        walk.accepted += int(jumped.sum())
+        walk.jumps.append(jumped)
         walk.steps.append(np.array([record.number for record in walk.at]))
         walk.proposed = []
 
@@ -274,12 +283,23 @@ class Walking:
             return False  # asked now and then: it takes a while to find out
         if len(walk.steps) >= self.max_steps:
             return True
-        found = self.estimate(state)
+        found = self._sampled(state)
         return found is not None and found.known_share[1] < state.tolerance * found.known_share[0]
 
     def estimate(self, state: SearchState) -> WalkEstimate | None:
-        """What the walk says of the paths that were not visited; None where it is too short, blocked, or has not
-        settled."""
+        """What the walk says of the paths that were not visited, with the hills that no climb found in its error; None
+        where it is too short, blocked, or has not settled."""
+        found, walk = self._sampled(state), state.walk
+        if found is None or walk is None or walk.hills is None:
+            return found
+        records, half = {record.number: record for record in state.table}, len(walk.steps) // 2
+        steps = [[records[number] for number in step.tolist()] for step in walk.steps[half:]]
+        missing = walk.hills.missing_share(steps, np.stack(walk.jumps[half:]), 1 - state.division.prior_mass_found)
+        share, sd = found.known_share
+        return WalkEstimate((share, float(np.hypot(sd, share * missing))), found.multiples)
+
+    def _sampled(self, state: SearchState) -> WalkEstimate | None:
+        """The same with the error of the sampling alone."""
         walk = state.walk
         if walk is None or walk.is_blocked or len(walk.steps) < self.min_steps or not self.has_settled(state):
             return None
