@@ -8,7 +8,9 @@ import pytest
 
 import anabranch as ab
 import solved
-from anabranch.combine import Posterior
+from anabranch.combine import Posterior, Solution
+from anabranch.combine.evidence import join
+from anabranch.conquer.estimate import Estimate
 from helpers import disguised
 
 
@@ -81,6 +83,15 @@ def test_a_posterior_takes_unconfirmed_errors_as_they_are(division):
     weights, errors = not_confirmed.evidence.weights, [s.estimate.log_evidence_sd for s in not_confirmed.solutions]
     assert not_confirmed.log_evidence_sd == pytest.approx(np.sum(weights * errors))
     assert confirmed.log_evidence_sd == pytest.approx(np.sqrt(np.sum((weights * errors) ** 2)))
+
+
+def test_a_bound_beyond_all_floating_point_numbers_is_the_error():
+    """Sixteen prior draws far from the mass, say: by what may be there, the evidence is low by thousands of nats."""
+    path = ab.find_paths(lambda: ab.sample("x", dist.Normal(0.0, 1.0)), executions=10).paths[0]
+    estimate = Estimate.from_weights(np.zeros((16, 1)), np.full(16, -9_000.0), 16, "test")
+    for possible in (-8_990.0, -8_000.0, -10.0):
+        solution = Solution(path, estimate, log_possible=possible, doubt="few draws")
+        assert join([solution], 1.0).log_evidence_sd == pytest.approx(possible + 9_000.0, abs=1e-3)
 
 
 def test_a_run_that_ends_before_the_second_opinion_says_so():

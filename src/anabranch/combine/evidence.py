@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import logsumexp
 
 from anabranch.allocate.path_table import total_evidence
 from anabranch.combine.solution import Solution
@@ -66,14 +67,16 @@ def join(
         return Evidence(total, np.inf, weights, weights)
     doubt = doubts_of(solutions, total, weights)
     solved = whole = 1 + doubt.sum()
+    log_whole = float(np.logaddexp(0.0, _log_doubt(solutions, total, doubt)))
     if known_share is None:
         whole += 0.0 if log_possible_not_found is None else np.exp(min(log_possible_not_found - total, 700.0))
         unseen = missing(solutions, weights, prior_mass_found)
-        gap = np.hypot(unseen, np.log(whole))
+        not_in_time = -np.inf if log_possible_not_found is None else log_possible_not_found - total
+        gap = np.hypot(unseen, np.logaddexp(log_whole, not_in_time))
         whole += np.expm1(min(unseen, 700.0))
     else:
         share, share_sd = known_share
-        gap, sd = np.log(whole), max(sd, share_sd / share)
+        gap, sd = log_whole, max(sd, share_sd / share)
         solved = whole = whole + share_sd / share
     if whole > 1:
         # Draws of the lightest paths say how much an answer may differ where the mass is not known.
@@ -90,6 +93,13 @@ def doubts_of(solutions: Sequence[Solution], log_evidence: float, weights: np.nd
     """The mass that each path may have beyond its weight, by its diagnostics, relative to Ẑ."""
     possible = np.exp(np.minimum([solution.log_possible - log_evidence for solution in solutions], 700.0))
     return np.maximum(possible - weights, 0.0)
+
+
+def _log_doubt(solutions: Sequence[Solution], log_evidence: float, doubts: np.ndarray) -> float:
+    """log Σ of the same, of which one may be too large for a floating-point number."""
+    possible = np.array([solution.log_possible - log_evidence for solution in solutions])
+    with np.errstate(divide="ignore"):
+        return float(logsumexp(np.where(possible > 700.0, possible, np.log(doubts))))
 
 
 def weight_sds_of(weights: np.ndarray, relative: np.ndarray, sd: float) -> np.ndarray:

@@ -53,7 +53,6 @@ from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
-from anabranch.conquer.warm_tempering import warmed
 from anabranch.divide import Path, is_prior_alone
 from anabranch.limits import LimitReached
 from anabranch.settings import check, instance, positive, whole
@@ -170,7 +169,8 @@ class Auto:
             return by_weights if by_tempering is None else unconfirmed(by_weights, by_tempering, self.unconfirmed_sd)
         by_weights = self.modes.estimate(target, state.state)
         if by_tempering is None or state.opinion is None or not (state.opinion.is_lost or len(state.opinion.points)):
-            return unconfirmed(by_weights, by_tempering, self.unconfirmed_sd)
+            least = max(self.unconfirmed_sd, self.modes.log_unseen(state.state))
+            return unconfirmed(by_weights, by_tempering, least)
         by_warm = None if state.warm is None else state.warm.estimate(target, self.tempering)
         estimate = reconciled(by_weights, by_tempering, state.heard, by_warm)
         correction = estimate.log_evidence - state.first
@@ -303,8 +303,7 @@ class Auto:
         if estimate.method == "Bridge":
             state = self._with_more_draws(target, state, rng, left // 2)
         if may_fit and not state.blocks:
-            visit, symmetries = (end - target.evaluations, self.sweep_evaluations), state.state.symmetries
-            return replace(state, warm=warmed(target, state.warm, population, symmetries, self.tempering, rng, *visit))
+            return state.warmed(target, self.tempering, rng, end - target.evaluations, self.sweep_evaluations)
         return replace(
             state, population=self._tempered(target, population, rng, end - target.evaluations, state.blocks)
         )

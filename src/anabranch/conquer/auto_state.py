@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from anabranch.conquer.second_opinion import Opinion
 from anabranch.conquer.settled import Settled, movable
-from anabranch.conquer.smc import SMCState
+from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.symmetry import Exchangeable
+from anabranch.conquer.target import Target
 from anabranch.conquer.warm_tempering import WarmPopulation
+from anabranch.limits import LimitReached
 
 __all__ = ["LAPLACE", "MODES", "PARTICLES", "AutoState"]
 
@@ -96,6 +100,18 @@ class AutoState:
         if self.warm is None or self.warm.is_outgrown(self.population):
             return self.opinion.unseen
         return self.warm.bias
+
+    def warmed(self, target: Target, tempering: SMC, rng: Generator, left: int, sweep: int) -> AutoState:
+        """The state after so many more evaluations of the warm population, begun anew where it has been outgrown; by
+        the size of its sweeps."""
+        warm, population = self.warm, self.population
+        assert population is not None
+        with suppress(LimitReached), target.bounded(left):
+            if warm is None or warm.is_outgrown(population):
+                former = None if warm is None else warm.estimate(target, tempering)
+                warm = WarmPopulation.fitted(target, population, self.state.symmetries, rng, former)
+            warm = warm.advanced(target, tempering, rng, max(left, sweep))
+        return replace(self, warm=warm)
 
     @property
     def scouts_see_more(self) -> bool:

@@ -14,24 +14,26 @@ Exchangeable components are integrated over one ordering (`symmetry`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import logsumexp
 
-from anabranch.conquer.ascent import Modes, distinct, polish, race, race_cost, reflections, widths
+from anabranch.conquer.ascent import Modes, polish
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_modes, fit_to_weights
+from anabranch.conquer.mode_search import Found, ModeSearch, folded, starts_among
 from anabranch.conquer.newton import newton
 from anabranch.conquer.population import broad, log_prior_mass, overdispersed_points
 from anabranch.conquer.strategy import check_gradient
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, are_symmetries, find_symmetries, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import MAX_BATCH, Target
+from anabranch.conquer.unseen_modes import Ends, Explained, ends_at, unseen_share
 from anabranch.conquer.weights import effective_sample_size
 from anabranch.limits import LimitReached
 from anabranch.settings import check, finite, share, whole
@@ -41,10 +43,8 @@ __all__ = ["ModeMixture", "ModeMixtureState"]
 _MIN_BATCH = 2_000
 """Draws of the first batch for the estimate, and of those after while they are few."""
 _POOR = 0.15  # efficiency below which a mixture fitted to points is fitted anew, even if fewer draws follow
-_MAX_MIRRORED = 8
-"""Ends of climbs whose mirror images are evaluated."""
 _MAX_BEST = 16
-"""Starts that are the best points known; the others are random."""
+"""Heaviest draws from which another search climbs."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class ModeMixtureState:
         refit_at: the number of draws at which a poor mixture is adapted once more.
         failed: why there is no mixture.
         is_of_points: whether its components were fitted to points, not to modes.
+        ends: where the climbs of the searches for modes have ended, those near the highest, in order.
     """
 
     proposal: StudentMixture | None = None
@@ -82,6 +83,7 @@ class ModeMixtureState:
     refit_at: int = 2_000
     failed: str = ""
     is_of_points: bool = False
+    ends: Ends | None = None
 
     @property
     def parts(self) -> tuple[StudentMixture, StudentMixture]:
@@ -180,14 +182,8 @@ class ModeMixture:
 
     # The modes --------------------------------------------------------------------------------------------------
 
-    def _first_modes(self, target: Target, rng: Generator, points: int) -> ModeMixtureState:
+    def _first_modes(self, target: Target, rng: Generator, evaluations: int) -> ModeMixtureState:
         """The first mixture, found with so many points; without symmetries if those do not hold where the mass is."""
-        state = self._find_modes(target, rng, points)
-        if state.symmetries and not self._confirmed(target, state, rng):
-            state = self._find_modes(target, rng, points, symmetric=False)
-        return replace(state, searched=points)
-
-    def _find_modes(self, target: Target, rng: Generator, evaluations: int, symmetric: bool = True) -> ModeMixtureState:
         population = overdispersed_points(target, int(np.clip(evaluations // 10, 50, 500)), rng)
         log_density = target.differentiate(population)[0].log_density
         if not np.isfinite(log_density).any():
@@ -197,14 +193,29 @@ class ModeMixture:
         if not inside.any():
             return ModeMixtureState(failed="no point of positive density was found to start from")
         population, log_density = population[inside], log_density[inside]
-        wide = broad(population)
-        symmetries = find_symmetries(target, population) if symmetric else []
-        starts = _starts(population, log_density, self._number_of_starts(evaluations // 2), rng)
-        modes = self._modes(target, starts, wide.scales, evaluations)
-        if symmetries:
-            modes, symmetries = _folded(target, modes, symmetries, wide.scales)
+        wide, search = broad(population), self._search
+        symmetries = find_symmetries(target, population)
+        starts = starts_among(population, log_density, search.number_of_starts(evaluations // 2), rng)
+        found = search.run(target, starts, wide.scales, evaluations)
         mass = log_prior_mass(target, rng)
-        return ModeMixtureState(fit_to_modes(modes, self.depth), wide, tuple(symmetries), mass)
+        whole = ModeMixtureState(fit_to_modes(found.modes, self.depth), wide, (), mass, searched=evaluations)
+        if symmetries:
+            modes, symmetries = folded(target, found.modes, symmetries, wide.scales)
+            state = replace(whole, proposal=fit_to_modes(modes, self.depth), symmetries=tuple(symmetries))
+            whole = state if self._confirmed(target, state, rng) else whole
+        return self._with_ends(target, whole, found)
+
+    @property
+    def _search(self) -> ModeSearch:
+        return ModeSearch(self.starts, self.iterations, self.depth, self.max_modes)
+
+    def _with_ends(self, target: Target, state: ModeMixtureState, found: Found) -> ModeMixtureState:
+        """The state with the ends of climbs that came near the highest."""
+        near = found.heights > found.heights.max() - self.depth
+        ends = ends_at(target, fold(found.ends[near], state.symmetries), found.modes)
+        if state.ends is not None:
+            ends = Ends(*(np.concatenate(pair) for pair in zip(state.ends, ends, strict=True)))
+        return replace(state, ends=ends)
 
     def _confirmed(self, target: Target, state: ModeMixtureState, rng: Generator) -> bool:
         """Whether the symmetries, found at points of the prior, also hold where the mass is, and separate modes."""
@@ -213,31 +224,6 @@ class ModeMixture:
             return False
         heaviest = np.argsort(-drawn.log_weights, kind="stable")[:50]
         return are_symmetries(target, state.symmetries, drawn.points[heaviest], rng)
-
-    def _number_of_starts(self, evaluations: int) -> int:
-        """The largest number of starts whose race takes at most so many evaluations."""
-        possible = range(5, self.starts + 1)
-        return 4 + bisect_right(possible, evaluations, key=lambda n: race_cost(n, self.iterations))
-
-    def _modes(self, target: Target, starts: np.ndarray, scales: np.ndarray, evaluations: int) -> Modes:
-        """The distinct modes that climbs lead to, as many as a quarter of the evaluations allow."""
-        points, heights = race(target, starts, scales, self.iterations)
-        points, heights = self._mirrored(target, points, heights, scales, evaluations // 10)
-        max_points = int(np.clip(evaluations // 4 // (10 * target.dim + 10), 1, self.max_modes))
-        near = heights > heights.max() - 2 * self.depth
-        return polish(target, points[distinct(points, np.where(near, heights, -np.inf), scales, max_points)], scales)
-
-    def _mirrored(
-        self, target: Target, points: np.ndarray, heights: np.ndarray, scales: np.ndarray, evaluations: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The points, and mirror images of the highest that are about as high; twice, for images of images."""
-        number = int(np.clip(evaluations // (2 * len(reflections(points[:1]))), 1, _MAX_MIRRORED))
-        for _ in range(2):
-            images = reflections(points[distinct(points, heights, scales, number)])
-            there = target.evaluate(images).log_density
-            high = there > heights.max() - self.depth
-            points, heights = np.concatenate([points, images[high]]), np.concatenate([heights, there[high]])
-        return points, heights
 
     def _search_again(
         self, target: Target, state: ModeMixtureState, rng: Generator, evaluations: int
@@ -252,8 +238,9 @@ class ModeMixture:
         wider = replace(wide, scale_trils=2 * wide.scale_trils)
         drawn = _draws(state)
         heaviest = drawn.points[np.argsort(-drawn.log_weights, kind="stable")[:_MAX_BEST]]
-        starts = np.concatenate([heaviest, wider.draw(self._number_of_starts(evaluations), rng)])
-        return self.extended(target, state, self._modes(target, starts, wide.scales, evaluations))
+        starts = np.concatenate([heaviest, wider.draw(self._search.number_of_starts(evaluations), rng)])
+        found = self._search.run(target, starts, wide.scales, evaluations)
+        return self.extended(target, self._with_ends(target, state, found), found.modes)
 
     def extended(self, target: Target, state: ModeMixtureState, modes: Modes) -> ModeMixtureState:
         """The state with the modes that the mixture misses as components; the same one if it misses none."""
@@ -280,6 +267,21 @@ class ModeMixture:
         evaluation = target.evaluate(points)
         log_q = self._log_proposal(state, points, evaluation.log_prior)
         return evaluation.log_density + log_copies(state.symmetries) - log_q(state.parts[0])
+
+    def log_unseen(self, state: ModeMixtureState) -> float:
+        """By how much the log evidence may be low for modes that have no component, by the ends of the climbs."""
+        if state.ends is None or state.log_weights is None or not np.isfinite(state.ends.log_density).any():
+            return 0.0
+        (proposal, wide), ends = state.parts, state.ends
+        logs, _ = proposal.joined(wide, self.broad).log_parts(ends.points)
+        component = logs[:, :-1].argmax(axis=1)
+        others = np.where(np.arange(logs.shape[1]) == component[:, None], -np.inf, logs)
+        log_density = ends.log_density + log_copies(state.symmetries)
+        ratio, without = (
+            log_density - self._defended(state, logsumexp(each, axis=1), ends.log_prior) for each in (logs, others)
+        )
+        explained = Explained(ratio, without, component, float(state.log_weights.max()))
+        return float(np.log1p(unseen_share(ends, explained, proposal.shares, wide.scales)))
 
     # The mixture ------------------------------------------------------------------------------------------------
 
@@ -332,13 +334,16 @@ class ModeMixture:
         _, wide = state.parts
 
         def log_density(mixture: StudentMixture) -> np.ndarray:
-            log_mixture = mixture.joined(wide, self.broad).log_density(points)
-            if not state.has_prior or not self.prior:
-                return log_mixture
-            log_of_prior = log_prior - state.log_prior_mass + log_copies(state.symmetries)
-            return np.logaddexp(np.log1p(-self.prior) + log_mixture, np.log(self.prior) + log_of_prior)
+            return self._defended(state, mixture.joined(wide, self.broad).log_density(points), log_prior)
 
         return log_density
+
+    def _defended(self, state: ModeMixtureState, log_mixture: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
+        """log q, of which the prior is a component where it can be drawn from."""
+        if not state.has_prior or not self.prior:
+            return log_mixture
+        log_of_prior = log_prior - state.log_prior_mass + log_copies(state.symmetries)
+        return np.logaddexp(np.log1p(-self.prior) + log_mixture, np.log(self.prior) + log_of_prior)
 
     def _draw(self, target: Target, state: ModeMixtureState, rng: Generator, n: int) -> Drawn:
         """Draws from the mixture with its defensive components, and their log weights γ/q."""
@@ -376,25 +381,3 @@ class Drawn(NamedTuple):
     points: np.ndarray
     log_weights: np.ndarray
     log_prior: np.ndarray
-
-
-def _starts(population: np.ndarray, log_density: np.ndarray, n: int, rng: Generator) -> np.ndarray:
-    """Some of the best of the population, then random ones of it, two in three moved away from its median."""
-    best = population[np.argsort(-log_density, kind="stable")[: min(n // 2, _MAX_BEST)]]
-    others = population[rng.integers(len(population), size=n - len(best))]
-    centre = np.median(population, axis=0)
-    factor = np.where(np.arange(len(others)) % 3 == 0, 1.0, rng.uniform(1.5, 3.5, len(others)))
-    return np.concatenate([best, centre + factor[:, None] * (others - centre)])
-
-
-def _folded(
-    target: Target, modes: Modes, symmetries: Sequence[Exchangeable], scales: np.ndarray
-) -> tuple[Modes, list[Exchangeable]]:
-    """The modes in one order, by the key that separates their components best.
-
-    They are polished again, since a fold may change the curvature (in the coordinates of a simplex).
-    """
-    symmetries = [each.with_best_key(modes.points, widths(modes.precision, scales)) for each in symmetries]
-    points = fold(modes.points, symmetries)
-    chosen = distinct(points, modes.log_density, scales, len(points))
-    return polish(target, points[chosen], scales), symmetries

@@ -7,7 +7,7 @@ from numpy.random import Generator
 
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixtureState
-from anabranch.conquer.population import broad, log_prior_mass
+from anabranch.conquer.population import broad_as_prior, log_prior_mass
 from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
 from anabranch.conquer.smc import SMCState
 from anabranch.conquer.symmetry import find_symmetries, fold
@@ -23,7 +23,6 @@ def mixture_of_particles(target: Target, population: SMCState, rng: Generator) -
     if fitting.sum() < 4 * target.dim:  # those of the heaviest sweeps descend from few draws
         fitting[:] = True
     points = points[rng.permutation(np.flatnonzero(fitting))[:2_000]]
-    prior = target.prior(500, rng).points
     points = fold(points, symmetries := find_symmetries(target, points))
-    wide, mass = broad(prior if len(prior) > 50 else points), log_prior_mass(target, rng)
+    wide, mass = broad_as_prior(target, points, rng), log_prior_mass(target, rng)
     return ModeMixtureState(fit_to_points(points, rng), wide, tuple(symmetries), mass, is_of_points=True)

@@ -1,19 +1,24 @@
 """Overdispersed points of a path, from which methods start, and the prior mass of the path."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.random import Generator
 
 from anabranch.conquer.ascent import climb
 from anabranch.conquer.student import StudentMixture, safe_cholesky
+from anabranch.conquer.symmetry import Exchangeable, fold
 from anabranch.conquer.target import Target
 from anabranch.divide import prior_is_sampled
 
-__all__ = ["broad", "climbed", "coordinate_sd", "log_prior_mass", "overdispersed_points"]
+__all__ = ["broad", "broad_as_prior", "climbed", "coordinate_sd", "log_prior_mass", "overdispersed_points"]
 
 _STEPS = 40
 """Metropolis steps that disperse points where prior draws are rare."""
 _STARTS, _CLIMBS = 32, 60
 """Prior draws from which methods with gradients climb, and steps of each climb."""
+_PRIOR_DRAWS, _MIN_PRIOR_DRAWS = 500, 50
+"""Prior draws that show how wide the prior is, and the number up to which they are too few."""
 
 
 def overdispersed_points(target: Target, n: int, rng: Generator) -> np.ndarray:
@@ -74,6 +79,15 @@ def broad(points: np.ndarray) -> StudentMixture:
     if len(points) > 1:
         scale = trust * np.atleast_2d(np.cov(clipped.T)) + (1 - trust) * scale
     return StudentMixture.single(clipped.mean(axis=0), safe_cholesky(scale + 1e-9 * np.diag(width**2)), df=3.0)
+
+
+def broad_as_prior(
+    target: Target, points: np.ndarray, rng: Generator, symmetries: Sequence[Exchangeable] = ()
+) -> StudentMixture:
+    """One component as wide as the prior, in one order of exchangeable blocks; as the points where prior draws are
+    rare."""
+    prior = fold(target.prior(_PRIOR_DRAWS, rng).points, symmetries)
+    return broad(prior if len(prior) > _MIN_PRIOR_DRAWS else points)
 
 
 def log_prior_mass(target: Target, rng: Generator) -> float:

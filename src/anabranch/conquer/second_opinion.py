@@ -342,9 +342,10 @@ def unconfirmed(by_weights: Estimate, by_tempering: Estimate | None, least_sd: f
     best = by_weights
     if by_tempering is not None and not weights_are_trusted(by_weights.ess, by_weights.pareto_k):
         best = max((by_weights, by_tempering), key=lambda each: each.log_evidence)
-    sd = max(best.log_evidence_sd, least_sd)
-    if by_tempering is not None and by_tempering.log_possible > -np.inf:
-        # Tempering, even under way, says more of what there may be than the weights, extrapolated.
+    sd = max(heavy_tailed(best.log_evidence_sd, best.pareto_k, best.ess), least_sd)
+    if by_tempering is not None and (by_tempering.log_possible > best.log_evidence or not by_tempering.is_rough):
+        # Tempering, even under way, says more of what there may be than the weights, extrapolated; but nothing before
+        # it has come to what they have found.
         best = replace(best, log_possible=max(best.log_evidence, by_tempering.log_possible))
     if by_tempering is not None and is_below(best, by_tempering):
         sd = by_tempering.log_evidence - best.log_evidence

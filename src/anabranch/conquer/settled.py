@@ -19,7 +19,7 @@ from anabranch.conquer.block_moves import BlockProposal, can_move
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.mode_mixture import ModeMixtureState
-from anabranch.conquer.population import broad, log_prior_mass
+from anabranch.conquer.population import broad_as_prior, log_prior_mass
 from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
 from anabranch.conquer.smc import SMCState
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
@@ -125,9 +125,8 @@ class Settled:
     ) -> tuple[Settled, ModeMixtureState]:
         """The state from which importance sampling starts, fitted to all chains, and what by halves it misses."""
         symmetries = tuple(each.with_tightest_key(self.points) for each in symmetries)
-        prior = fold(target.prior(500, rng).points, symmetries)
         points = fold(self.points, symmetries)
-        wide, mass = broad(prior if len(prior) > 50 else points), log_prior_mass(target, rng)
+        wide, mass = broad_as_prior(target, points, rng, symmetries), log_prior_mass(target, rng)
         fitted = fit_to_points(points, rng, _COMPONENTS)
         state = ModeMixtureState(fitted, wide, symmetries, mass, is_of_points=True)
         missed = missed_by_halves(points, may_be_fitted(self.families), wide, rng, _COMPONENTS)

@@ -13,7 +13,6 @@ particles).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,16 +22,15 @@ from scipy.special import logsumexp
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import MAX_COMPONENTS, fit_to_points
 from anabranch.conquer.ordered import Ordered
-from anabranch.conquer.population import broad
+from anabranch.conquer.population import broad_as_prior
 from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.smc_sweep import pooled_ess
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, fold, unfold
 from anabranch.conquer.target import Target
-from anabranch.limits import LimitReached
 
-__all__ = ["WarmPopulation", "missed_by_halves", "warmed"]
+__all__ = ["WarmPopulation", "missed_by_halves"]
 
 _BROAD = 0.1
 """The share of a component as wide as the prior, from which mass is found that the particles have missed."""
@@ -76,8 +74,8 @@ class WarmPopulation:
     ) -> WarmPopulation:
         """The start, fitted to the particles of another population; with the last estimate from the mixture before."""
         points, families = drawn_particles(population, rng)
-        points, prior = fold(points, symmetries), fold(target.prior(500, rng).points, symmetries)
-        wide, ess = broad(prior if len(prior) > 50 else points), pooled_ess(population.sweeps)
+        points, ess = fold(points, symmetries), pooled_ess(population.sweeps)
+        wide = broad_as_prior(target, points, rng, symmetries)
         mixture = fit_to_points(points, rng).joined(wide, _BROAD)
         missed = missed_by_halves(points, may_be_fitted(families), wide, rng)
         return cls(mixture, symmetries, ess, missed, ess, former=former)
@@ -116,26 +114,6 @@ class WarmPopulation:
 
     def _smc(self, tempering: SMC) -> SMC:
         return replace(tempering, proposal=self.mixture, draws=_DRAWS, chains=_CHAINS * tempering.chains)
-
-
-def warmed(
-    target: Target,
-    warm: WarmPopulation | None,
-    population: SMCState,
-    symmetries: tuple[Exchangeable, ...],
-    tempering: SMC,
-    rng: Generator,
-    left: int,
-    sweep: int,
-) -> WarmPopulation | None:
-    """The warm population after so many more evaluations, begun anew where it has been outgrown; by the size of
-    its sweeps."""
-    with suppress(LimitReached), target.bounded(left):
-        if warm is None or warm.is_outgrown(population):
-            former = None if warm is None else warm.estimate(target, tempering)
-            warm = WarmPopulation.fitted(target, population, symmetries, rng, former)
-        return warm.advanced(target, tempering, rng, max(left, sweep))
-    return warm
 
 
 def missed_by_halves(

@@ -154,6 +154,7 @@ class Visitor:
         kept = task.estimate if task.visits or task.estimate else self.prior_estimate(task)
         if kept is None or not (kept.is_of_prior or kept.is_informative):
             return estimate
+        kept = _not_visited(kept, target) if kept.is_of_prior else kept
         points = kept.points if kept.points.shape[1] == target.dim else kept.points[:, target.columns]
         return replace(kept, points=points, evaluations=target.account.evaluations, remarks=estimate.remarks)
 
@@ -169,6 +170,14 @@ class Visitor:
             seconds = (limits.seconds - limits.elapsed) / (settings.thresholds.overrun * (task.waiting + 1))
             evaluations = min(evaluations, max(int(rate * seconds), 2 * settings.visiting.prior_draws))
         return max(min(evaluations, task.max_evaluations), 1)
+
+
+def _not_visited(estimate: Estimate, target: Target) -> Estimate:
+    """An estimate by n prior draws, where the visit found none: a part of the prior with less than 1/n of the
+    mass, which they may have missed, has the largest likelihood that the visit has met."""
+    log_rare = target.path.log_prior_probability - np.log(max(len(estimate.points), 1))
+    possible = max(estimate.log_possible, float(log_rare + target.best_likelihood))
+    return replace(estimate, log_possible=possible, is_confirmed=False)
 
 
 def _begun_again(task: Task, target: Target) -> Task:

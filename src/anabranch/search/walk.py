@@ -37,8 +37,8 @@ from anabranch.divide import (
     move_to_any_path,
 )
 from anabranch.search.climbs import Climbs, starts_of
+from anabranch.search.effective_steps import effective_steps, features_of
 from anabranch.search.hills import Hills
-from anabranch.search.settling import effective_steps, features_of
 from anabranch.search.state import SearchState
 from anabranch.search.table_draws import TableDraws, evidence_of_draws
 from anabranch.settings import check, finite, positive, share, whole

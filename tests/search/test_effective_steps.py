@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anabranch.search import Walking
-from anabranch.search.settling import effective_steps, features_of
+from anabranch.search.effective_steps import effective_steps, features_of
 from anabranch.search.walk import Walk
 
 
