@@ -85,7 +85,7 @@ def test_a_missing_part_is_refused_or_the_round_before_is_read(folder):
 
 def test_another_format_is_refused(folder, monkeypatch):
     monkeypatch.setattr("anabranch.checkpoint.folder.FORMAT", 99)
-    with pytest.raises(errors.CannotLoad, match="has format 1"):
+    with pytest.raises(errors.CannotLoad, match="has format 2"):
         read(folder)
 
 

@@ -33,7 +33,7 @@ from anabranch import errors
 
 __all__ = ["FORMAT", "INDEX", "PREVIOUS", "Folder", "packed", "read_index", "read_part", "unpacked"]
 
-FORMAT = 1
+FORMAT = 2
 """The version of the files, increased when they change."""
 INDEX, PREVIOUS = "index.json", "index.previous.json"
 _PART = re.compile(r"part-[0-9a-f]{32}\.npz|\.index-[0-9a-f]{32}\.json")

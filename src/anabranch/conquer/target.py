@@ -1,8 +1,9 @@
 """The density of a path as the strategies see it: a function over rows of coordinates that counts its evaluations.
 
-The first points are computed on the host; a path with more of them is compiled. The number of points decides, never the
-clock, so that the same seed gives the same answer. A visit has an allowance of evaluations: a density that is asked for
-more raises `LimitReached`, as it does when the time of the run is over.
+The first points are computed on the host; a path with more of them is compiled, and so is its gradient. Counts decide,
+never the clock, nor what the process has compiled for others, so that the same seed gives the same answer. A visit has
+an allowance of evaluations: a density that is asked for more raises `LimitReached`, as it does when the time of the run
+is over.
 """
 
 from __future__ import annotations
@@ -20,9 +21,18 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch import errors
-from anabranch.divide import Evaluation, Executions, Path, PriorDraws, known_points, log_density_function, more_draws
+from anabranch.divide import (
+    Evaluation,
+    Executions,
+    HostCost,
+    Path,
+    PriorDraws,
+    known_points,
+    log_density_function,
+    more_draws,
+)
 from anabranch.limits import LimitReached, checkpoint
-from anabranch.settings import check, whole
+from anabranch.settings import check, finite, whole
 
 __all__ = ["MAX_BATCH", "Account", "PathTarget", "Target", "TargetSettings", "Way", "Ways"]
 
@@ -190,7 +200,9 @@ class TargetSettings:
         compile_above: points computed on the host before the density is compiled; a compilation takes about as long as
             some thousand points.
         call_cost: points that take as long on the host as the call itself; a call counts as so many at least.
-        compile_plain_above: points computed by the function with the gradient, where that is compiled, before the one
+        compile_gradient_above: gradients computed on the host before they are compiled, as a multiple of what the
+            compilation takes; more makes paths that few points suffice for cheaper, and those that matter slower.
+        compile_plain_above: points computed by the function with the gradient, where there is one, before the one
             without is compiled, too.
         max_known: points kept of each group of executions that found the path; strategies start from them.
         prior_attempts: one in so many of a visit's evaluations may go into prior draws by the interpreter.
@@ -198,40 +210,44 @@ class TargetSettings:
 
     compile_above: int = 2_000
     call_cost: int = 50
+    compile_gradient_above: float = 1.0
     compile_plain_above: int = 20_000
     max_known: int = 50
     prior_attempts: int = 4
 
     def __post_init__(self) -> None:
-        check(self, compile_above=whole(), call_cost=whole(1), compile_plain_above=whole(), max_known=whole(),
-              prior_attempts=whole(1))  # fmt: skip
+        check(self, compile_above=whole(), call_cost=whole(1), compile_gradient_above=finite(0),
+              compile_plain_above=whole(), max_known=whole(), prior_attempts=whole(1))  # fmt: skip
 
 
 class Way(Enum):
-    """How points are evaluated: by NumPy, by the compiled function with the gradient, or by the one without."""
+    """How points are evaluated: by NumPy, by the function with the gradient, or by the compiled one without."""
 
     HOST, GRADIENT, PLAIN = range(3)
+
+
+Counts = tuple[bool, int, int, int]
 
 
 class Ways:
     """Decides how points are evaluated, by counting: a function is compiled when enough of them have come.
 
     Attributes:
-        is_differentiated: whether the function with the gradient is compiled.
+        is_differentiated: whether there is the function with the gradient, traced for the host or compiled.
     """
 
     def __init__(self, settings: TargetSettings) -> None:
         self.settings, self.is_differentiated = settings, False
-        self._on_host, self._with_gradient = 0, 0
+        self._on_host, self._with_gradient, self._gradients_on_host = 0, 0, 0
 
     @property
-    def counts(self) -> tuple[bool, int, int]:
+    def counts(self) -> Counts:
         """All that the next way depends on."""
-        return self.is_differentiated, self._on_host, self._with_gradient
+        return self.is_differentiated, self._on_host, self._with_gradient, self._gradients_on_host
 
     @counts.setter
-    def counts(self, counts: tuple[bool, int, int]) -> None:
-        self.is_differentiated, self._on_host, self._with_gradient = counts
+    def counts(self, counts: Counts) -> None:
+        self.is_differentiated, self._on_host, self._with_gradient, self._gradients_on_host = counts
 
     def next(self, points: int, cost: int | None = None) -> Way:
         """The way for so many points, which take as long on the host as `cost` points of a path as a rule do."""
@@ -243,6 +259,16 @@ class Ways:
             self._with_gradient += points
             return Way.GRADIENT
         return Way.PLAIN
+
+    def compiles_gradient(self, points: int, cost: HostCost | None) -> bool:
+        """Whether so many points come to the compiled function with the gradient; if not, they are counted.
+
+        Once it was worth compiling it remains so: the last points, which were too many, are counted, too.
+        """
+        if cost is None:
+            return True
+        self._gradients_on_host += cost.of(points)
+        return self._gradients_on_host > self.settings.compile_gradient_above * cost.compilation
 
 
 class PathTarget(Target):
@@ -287,13 +313,15 @@ class PathTarget(Target):
         if way is Way.HOST:
             return self.path.evaluate(points, compile=False)
         if way is Way.GRADIENT:
-            return self.path.differentiate(points)[0]
+            compile = self.ways.compiles_gradient(len(points), self.path.host_cost())
+            return self.path.evaluate_as_differentiated(points, compile=compile)
         return self.path.evaluate(points)
 
     def differentiate(self, points: np.ndarray, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
         with self._timed(len(points)):
             try:
-                evaluation, gradient = self.path.differentiate(points, inverse_temperature)
+                compile = self.ways.compiles_gradient(len(points), self.path.host_cost())
+                evaluation, gradient = self.path.differentiate(points, inverse_temperature, compile=compile)
             except errors.NoGradient:
                 self._has_gradient = False
                 raise

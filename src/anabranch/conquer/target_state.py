@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from anabranch.conquer.conjugate import Conjugates
 from anabranch.conquer.elimination import Eliminated, Elimination, Sums, summed_out
 from anabranch.conquer.integrated import Integrated
-from anabranch.conquer.target import PathTarget, Target
+from anabranch.conquer.target import Counts, PathTarget, Target
 from anabranch.divide import PriorDraws
 
 __all__ = ["TargetState", "restored", "state_of_target"]
@@ -40,7 +40,7 @@ class TargetState:
     seconds: float
     best_likelihood: float
     has_gradient: bool
-    ways: tuple[tuple[bool, int, int], ...]
+    ways: tuple[Counts, ...]
     climbable: tuple[bool | None, ...]
     notes: tuple[tuple[str, ...], ...]
     points: tuple[int, int]

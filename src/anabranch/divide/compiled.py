@@ -23,6 +23,7 @@ from anabranch.divide.code import Code
 from anabranch.divide.density import Density
 from anabranch.divide.dispatch import Jitted, in_blocks
 from anabranch.divide.evaluation import Evaluation, NamedValues
+from anabranch.divide.host_gradient import HostCost, HostGradient
 from anabranch.divide.numpy_backend.primitives import jaxprs_in, repetitions
 from anabranch.divide.recording import Choices, Recording
 from anabranch.divide.sharing import Held, Speed, shared
@@ -106,6 +107,20 @@ class Compiled:
         *values, gradient = in_blocks(self._gradient, size, points, inverse_temperature)
         return Evaluation(*values), gradient
 
+    def differentiate_on_host(self, points: np.ndarray, inverse_temperature: float) -> tuple[Evaluation, np.ndarray]:
+        """The density and its gradient by NumPy."""
+        *values, gradient = self.host_gradient.at(points, inverse_temperature)
+        return Evaluation(*values), gradient
+
+    @property
+    def host_cost(self) -> HostCost | None:
+        """What that takes; None where NumPy cannot compute it."""
+        return self.host_gradient.cost
+
+    def evaluate_as_differentiated(self, points: np.ndarray) -> Evaluation:
+        """The density by NumPy, as `differentiate_on_host` computes it."""
+        return Evaluation(*self.host_gradient.values(points))
+
     def named(
         self, points: np.ndarray, traced: Callable[[Recording], Any] | None = None, at_once: int | None = None
     ) -> list[NamedValues]:
@@ -157,28 +172,39 @@ class Compiled:
     @cached_property
     def _gradient(self) -> Jitted:
         codes, keys, arguments = self._codes
-
-        def of_density(code: Code, own: Sequence[Any], point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
-            def tempered(point: Any) -> tuple[Any, Any]:
-                prior, likelihood, jacobian, holds = code.traced(point, own)
-                return prior + inverse_temperature * likelihood, (prior, likelihood, jacobian, holds)
-
-            (_, values), gradient = jax.value_and_grad(tempered, has_aux=True)(point)
-            return (*values[:3], gradient, values[3])
-
-        def at_point(point: Any, inverse_temperature: Any, *arguments: Sequence[Any]) -> tuple[Any, ...]:
-            pairs = zip(codes, arguments, strict=True)
-            *values, gradient, holds = _chosen([of_density(*pair, point, inverse_temperature) for pair in pairs], jnp)
-            return (*values, holds, gradient)
-
-        mapped = jax.vmap(at_point, in_axes=(0, None, *[None] * len(codes)))
+        mapped = jax.vmap(_with_gradient(codes), in_axes=(0, None, *[None] * len(codes)))
         return Jitted(mapped, arguments, key=("gradient", keys))
+
+    @cached_property
+    def host_gradient(self) -> HostGradient:
+        """The density and its gradient, traced to be computed by NumPy."""
+        codes, keys, arguments = self._codes
+        return HostGradient(_with_gradient(codes), self.densities[0].recording.dim, arguments, keys)
 
     @property
     def _codes(self) -> tuple[list[Code], tuple[Hashable, ...], list[list[np.ndarray]]]:
         """The code of each decision sequence, its key, and its arguments."""
         codes, arguments = zip(*(density.code for density in self.densities), strict=True)
         return list(codes), tuple(code.key for code in codes), list(arguments)
+
+
+def _with_gradient(codes: Sequence[Code]) -> Callable[..., tuple[Any, ...]]:
+    """The parts of the density at one point, and the gradient of log prior + inverse temperature · log likelihood."""
+
+    def of_density(code: Code, own: Sequence[Any], point: Any, inverse_temperature: Any) -> tuple[Any, ...]:
+        def tempered(point: Any) -> tuple[Any, Any]:
+            prior, likelihood, jacobian, holds = code.traced(point, own)
+            return prior + inverse_temperature * likelihood, (prior, likelihood, jacobian, holds)
+
+        (_, values), gradient = jax.value_and_grad(tempered, has_aux=True)(point)
+        return (*values[:3], gradient, values[3])
+
+    def at_point(point: Any, inverse_temperature: Any, *arguments: Sequence[Any]) -> tuple[Any, ...]:
+        pairs = zip(codes, arguments, strict=True)
+        *values, gradient, holds = _chosen([of_density(*pair, point, inverse_temperature) for pair in pairs], jnp)
+        return (*values, holds, gradient)
+
+    return at_point
 
 
 @dataclass(frozen=True)

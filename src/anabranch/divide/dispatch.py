@@ -20,7 +20,7 @@ import numpy as np
 from anabranch import errors
 from anabranch.limits import checkpoint, holding, time_limit
 
-__all__ = ["Jitted", "compiling", "in_blocks", "is_compiling", "name_work", "one_call"]
+__all__ = ["Jitted", "compilation", "compiling", "in_blocks", "is_compiling", "name_work", "one_call"]
 
 _RUNNING = threading.RLock()
 _compiling: dict[int, str] = {}
@@ -61,7 +61,7 @@ def name_work(name: str) -> None:
 
 
 @contextmanager
-def _compilation() -> Iterator[None]:
+def compilation() -> Iterator[None]:
     """Within this, functions are compiled in double precision, whatever trace is current."""
     from anabranch.divide.internals.jax_private import eval_trace, set_current_trace  # its package imports this file
 
@@ -180,7 +180,7 @@ class Jitted:
         key, function = tuple((np.shape(array), np.asarray(array).dtype) for array in arrays), self._function
         with function.lock:
             if key not in function.compiled:
-                with _compilation():
+                with compilation():
                     traced = function.jitted.trace(*map(np.asarray, arrays), *self._arguments)
                     _check_time_to_compile(_operations(traced.jaxpr.jaxpr))
                     function.compiled[key] = traced.lower().compile()

@@ -1,7 +1,8 @@
 """A path: a straight-line program (SLP) with a fixed set of variables (paper, section 4.1)."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from anabranch import errors
 from anabranch.divide.compiled import Compiled
 from anabranch.divide.decision_node import DecisionNode
 from anabranch.divide.evaluation import Evaluation, NamedValues
+from anabranch.divide.host_gradient import HostCost
 from anabranch.divide.internals import without_reverse_mode
 from anabranch.divide.interpret import Interpreted
 from anabranch.divide.kept import SiteInfo
@@ -135,20 +137,53 @@ class Path(Sequences):
         found = evaluate(self._checked(points))
         return self.counted(found) if count else found
 
-    def differentiate(self, points: Any, inverse_temperature: float = 1.0) -> tuple[Evaluation, np.ndarray]:
+    def differentiate(
+        self, points: Any, inverse_temperature: float = 1.0, *, compile: bool = True
+    ) -> tuple[Evaluation, np.ndarray]:
         """What `evaluate` gives, and the gradient of log prior + inverse_temperature · log likelihood at each point.
 
-        `inverse_temperature` is one number. Columns of discrete sites have a gradient of zero.
+        `inverse_temperature` is one number. Columns of discrete sites have a gradient of zero. `compile=False` computes
+        a few points by NumPy.
         """
-        if not isinstance(self._backend, Compiled):
-            raise errors.NoGradient(
-                f"the path ({self.description}) is run by the interpreter, which has no gradient",
-                where=self.recording.sites[0].where,
-                remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
-            )
-        points = self._checked(points)
+        points, backend = self._checked(points), self._differentiable
+        on_host = not compile and self.host_cost() is not None
+        with self._differentiated():
+            differentiate = backend.differentiate_on_host if on_host else backend.differentiate
+            evaluation, gradient = differentiate(points, float(inverse_temperature))
+        lost = evaluation.inside & ~np.isfinite(gradient).all(axis=1)
+        if lost.any():
+            # A select differentiates the side that is not taken, too, where it may have no derivative.
+            evaluate = backend.evaluate_as_differentiated if on_host else backend.evaluate
+            gradient[lost] = self._differences(points[lost], float(inverse_temperature), evaluate)
+        return self.counted(evaluation), gradient
+
+    def host_cost(self) -> HostCost | None:
+        """What a gradient by NumPy takes, and what compiling it takes; None where NumPy cannot compute it."""
+        with self._differentiated():
+            return self._differentiable.host_cost
+
+    def evaluate_as_differentiated(self, points: Any, *, compile: bool) -> Evaluation:
+        """What `evaluate` gives, by the function that computes the gradient, too."""
+        if compile or self.host_cost() is None:
+            return self.differentiate(points)[0]
+        return self.counted(self._differentiable.evaluate_as_differentiated(self._checked(points)))
+
+    @property
+    def _differentiable(self) -> Compiled:
+        """The density, if it is not one that the interpreter runs."""
+        if isinstance(self._backend, Compiled):
+            return self._backend
+        raise errors.NoGradient(
+            f"the path ({self.description}) is run by the interpreter, which has no gradient",
+            where=self.recording.sites[0].where,
+            remedy="Write the program with jax.numpy so that it can be compiled, or use a method without gradients",
+        )
+
+    @contextmanager
+    def _differentiated(self) -> Iterator[None]:
+        """Within this, JAX differentiates the density, if it can."""
         try:
-            evaluation, gradient = self._backend.differentiate(points, float(inverse_temperature))
+            yield
         except ValueError as error:
             if not without_reverse_mode(error):
                 raise
@@ -157,19 +192,20 @@ class Path(Sequences):
                 where=self.recording.sites[0].where,
                 remedy="Use lax.scan or a Python loop instead of lax.while_loop",
             ) from error
-        lost = evaluation.inside & ~np.isfinite(gradient).all(axis=1)
-        if lost.any():
-            # A select differentiates the side that is not taken, too, where it may have no derivative.
-            gradient[lost] = self._differences(points[lost], float(inverse_temperature))
-        return self.counted(evaluation), gradient
 
-    def _differences(self, points: np.ndarray, inverse_temperature: float, step: float = 1e-6) -> np.ndarray:
+    def _differences(
+        self,
+        points: np.ndarray,
+        inverse_temperature: float,
+        evaluate: Callable[[np.ndarray], Evaluation],
+        step: float = 1e-6,
+    ) -> np.ndarray:
         """The gradient by central differences of the density; zero in the columns of discrete sites."""
         out = np.zeros_like(points)
         for column in np.flatnonzero(~self.discrete):
             shift = np.zeros(self.dim)
             shift[column] = step
-            up, down = (self._backend.evaluate(points + s) for s in (shift, -shift))
+            up, down = (evaluate(points + s) for s in (shift, -shift))
             prior, likelihood = up.log_prior - down.log_prior, up.log_likelihood - down.log_likelihood
             out[:, column] = (prior + inverse_temperature * likelihood) / (2 * step)
         return out

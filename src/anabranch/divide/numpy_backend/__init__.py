@@ -24,7 +24,7 @@ from anabranch.divide.numpy_backend.elementwise import Array, batch_size, spread
 from anabranch.divide.numpy_backend.primitives import CALL_BODIES, Condition, Params, Rule
 from anabranch.limits import checkpoint
 
-__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "is_key", "supports"]
+__all__ = ["RULES", "Rule", "apply", "evaluate_jaxpr", "is_key", "prepared", "supports", "supports_all"]
 
 AnyJaxpr = core.ClosedJaxpr | core.Jaxpr
 
@@ -47,15 +47,31 @@ def evaluate_jaxpr(jaxpr: core.ClosedJaxpr, args: Sequence[Array]) -> list[Array
         return _run(jaxpr, args)
 
 
+def prepared(
+    jaxpr: core.ClosedJaxpr, known: Sequence[Array], results: int | None = None
+) -> Callable[[Sequence[Array]], list[Array]]:
+    """A jaxpr as a function of its first arguments, to be called again and again: what depends on the known ones alone,
+    which come last, is computed once. With `results`, only so many of its results, the first, are computed."""
+    with np.errstate(all="ignore"):
+        program = _prepare(jaxpr, known, results)
+
+    def evaluate(args: Sequence[Array]) -> list[Array]:
+        with np.errstate(all="ignore"):
+            return _follow(program, args)
+
+    return evaluate
+
+
 def supports(primitive: core.Primitive, params: Params) -> bool:
     """Whether the primitive, and every one in jaxprs inside it, has a rule, so that XLA will not be needed."""
-    return _rule(primitive, params) is not None and all(map(_supports_jaxpr, primitives.jaxprs_in(params)))
+    return _rule(primitive, params) is not None and all(map(supports_all, primitives.jaxprs_in(params)))
 
 
 _supported: WeakKeyDictionary[core.Jaxpr, bool] = WeakKeyDictionary()
 
 
-def _supports_jaxpr(jaxpr: core.Jaxpr) -> bool:
+def supports_all(jaxpr: core.Jaxpr) -> bool:
+    """Whether every primitive in a jaxpr has a rule."""
     known = _supported.get(jaxpr)
     if known is None:
         known = _supported[jaxpr] = all(supports(eqn.primitive, eqn.params) for eqn in jaxpr.eqns)
@@ -104,6 +120,7 @@ class _Step(NamedTuple):
     params: Params
     fetch: Callable[[list], Sequence]  # picks the arguments from the values
     target: int | list[int]  # where the output, or each of several, goes
+    dead: Sequence[int] = ()  # values that no later step reads: their memory, still in the cache, is used again
 
 
 class _Program(NamedTuple):
@@ -119,15 +136,22 @@ def _run(jaxpr: AnyJaxpr, args: Sequence[Any]) -> list[Any]:
     program = _programs.get(jaxpr)
     if program is None:
         program = _programs[jaxpr] = _prepare(jaxpr)
+    return _follow(program, args)
+
+
+def _follow(program: _Program, args: Sequence[Any]) -> list[Any]:
     values = program.values.copy()
     values[: len(args)] = args
-    for rule, params, fetch, target in program.steps:
+    for rule, params, fetch, target, dead in program.steps:
         result = rule(params, *fetch(values))
         if isinstance(target, int):
             values[target] = result
         else:
             for slot, output in zip(target, result, strict=True):
                 values[slot] = output
+        result = None
+        for slot in dead:
+            values[slot] = None
     return [values[slot] for slot in program.outputs]
 
 
@@ -144,8 +168,8 @@ def _fetcher(slots: Sequence[int]) -> Callable[[list], Sequence]:
 class _Builder:
     """Flattens nested calls into one list of steps, and does the work that no argument influences."""
 
-    def __init__(self, argument_count: int) -> None:
-        self.values: list[Any] = [None] * argument_count
+    def __init__(self, argument_count: int, known: Sequence[Array] = ()) -> None:
+        self.values: list[Any] = [*[None] * (argument_count - len(known)), *known]
         self.steps: list[tuple[_Step, Sequence[int], bool]] = []  # with the slots it reads, and if it has effects
 
     def new_slot(self, value: Any = None) -> int:
@@ -177,11 +201,15 @@ class _Builder:
             return self.inline(params[CALL_BODIES[name]], inputs)
         if name == primitives.COND and self.values[inputs[0]] is not None:
             return self.inline(primitives.branches(params)[int(self.values[inputs[0]][0])], inputs[1:])
+        constants = [self.values[slot] for slot in inputs]
+        same = primitives.is_an_input(name, constants)
+        if same is not None and _are_alike(eqn.invars[same], eqn.outvars[0]):
+            return [inputs[same]]
         rule = _rule(eqn.primitive, params)
         if rule is None or any(is_key(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
             rule = _jax_rule(eqn.primitive)
-        elif name not in _CONTROL_FLOW and all(self.values[slot] is not None for slot in inputs):
-            result = rule(params, *[self.values[slot] for slot in inputs])
+        elif name not in _CONTROL_FLOW and all(value is not None for value in constants):
+            result = rule(params, *constants)
             return [self.new_slot(output) for output in (result if eqn.primitive.multiple_results else [result])]
         outputs = [self.new_slot() for _ in eqn.outvars]
         target = outputs if eqn.primitive.multiple_results else outputs[0]
@@ -193,16 +221,24 @@ class _Builder:
         for step, inputs, has_effects in reversed(self.steps):
             targets = step.target if isinstance(step.target, list) else [step.target]
             if has_effects or not needed.isdisjoint(targets):
+                dead = [slot for slot in {*inputs, *targets} - needed if self.values[slot] is None]
+                kept.append(step._replace(dead=tuple(dead)))
                 needed.update(inputs)
-                kept.append(step)
+        self.values = [value if slot in needed else None for slot, value in enumerate(self.values)]
         return kept[::-1]
 
 
-def _prepare(jaxpr: AnyJaxpr) -> _Program:
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether two atoms have the same shape and dtype."""
+    return bool(one.aval.shape == other.aval.shape and one.aval.dtype == other.aval.dtype)
+
+
+def _prepare(jaxpr: AnyJaxpr, known: Sequence[Array] = (), results: int | None = None) -> _Program:
     argument_count = len(getattr(jaxpr, "jaxpr", jaxpr).invars)
-    builder = _Builder(argument_count)
-    outputs = builder.inline(jaxpr, range(argument_count))
-    return _Program(builder.values, builder.needed_steps(outputs), outputs)
+    builder = _Builder(argument_count, known)
+    outputs = builder.inline(jaxpr, range(argument_count))[:results]
+    steps = builder.needed_steps(outputs)
+    return _Program(builder.values, steps, outputs)
 
 
 def _rows(arrays: Sequence[Array], rows: Array) -> list[Array]:

@@ -34,7 +34,7 @@ SINCE = {"stack": (0, 10, 1), "unstack": (0, 10, 1)}
 _UNARY: dict[str, Callable] = {
     "abs": np.abs, "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh,
     "atan": np.arctan, "atanh": np.arctanh, "cbrt": np.cbrt, "ceil": np.ceil, "conj": np.conj, "cos": np.cos,
-    "cosh": np.cosh, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "imag": np.imag,
+    "cosh": np.cosh, "exp": elementwise.exp, "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "imag": np.imag,
     "is_finite": np.isfinite, "log": np.log, "log1p": np.log1p, "neg": np.negative, "not": np.invert,
     "population_count": elementwise.population_count, "real": np.real, "rsqrt": elementwise.rsqrt, "sign": np.sign,
     "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "tan": np.tan, "tanh": np.tanh,
@@ -203,7 +203,7 @@ RULES: dict[str, Rule] = {
     "reduce_or": _reduction(np.bitwise_or),
     "reduce_precision": lambda params, a: elementwise.reduce_precision(a, np.dtype(_float_format(params))),
     "reduce_prod": _reduction(np.multiply),
-    "reduce_sum": _reduction(np.add),
+    "reduce_sum": lambda params, a: shapes.total(a, params["axes"]),
     "reduce_xor": _reduction(np.bitwise_xor),
     "reshape": lambda params, a, *dynamic_shape: shapes.reshape(a, params["new_sizes"], params["dimensions"]),
     "rev": lambda params, a: shapes.reverse(a, params["dimensions"]),
@@ -261,6 +261,15 @@ def holds_for_all_reals(primitive: Any, inputs: Sequence[Any]) -> bool:
     if primitive.name == "eq":
         return one is not None and one is other
     return primitive.name == "ne" and isinstance(other, np.ndarray | np.generic | float) and bool(np.isinf(other).all())
+
+
+def is_an_input(name: str, constants: Sequence[Array | None]) -> int | None:
+    """Which input the result is, if the constants among the inputs show it: one selected, or one multiplied by one."""
+    if name == "select_n" and constants[0] is not None and constants[0].size:
+        return 1 + int(constants[0].flat[0]) if (constants[0] == constants[0].flat[0]).all() else None
+    if name == "mul":
+        return next((1 - i for i, x in enumerate(constants) if x is not None and (x == 1).all()), None)
+    return None
 
 
 def is_copy(primitive: Any) -> bool:

@@ -3,6 +3,7 @@
 Axes are numbered without the batch axis that leads every array here.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,6 +16,8 @@ from anabranch.divide.numpy_backend.elementwise import Array, align, batch_size,
 
 # Above this many elements a read-only view is cheaper than a copy; below it np.broadcast_to's own cost dominates.
 _COPY_LIMIT = 4096
+# Rows of up to so many elements are short, and so many are many.
+_SHORT_ROW, _MANY_ROWS = 64, 256
 
 
 @cache
@@ -95,6 +98,19 @@ def reduced(ufunc: np.ufunc, a: Array, axes: Sequence[int]) -> Array:
     return ufunc.reduce(a, axis=tuple([axis + 1 for axis in axes]), dtype=a.dtype)
 
 
+def total(a: Array, axes: Sequence[int]) -> Array:
+    """The sum over some axes."""
+    if _has_short_rows(a) and len(axes) == 1 and a.dtype.kind == "f" and axes[0] >= a.ndim - 3:
+        return np.einsum("...i->..." if axes[0] == a.ndim - 2 else "...ij->...j", a)
+    return reduced(np.add, a, axes)
+
+
+def _has_short_rows(a: Array) -> bool:
+    """Whether there are many rows along the last axis, each of few elements: NumPy's loop over the rows takes several
+    times as long as their elements."""
+    return a.ndim > 1 and 0 < a.shape[-1] <= _SHORT_ROW and a.size >= _MANY_ROWS * a.shape[-1]
+
+
 def _extreme(dtype: np.dtype, highest: bool) -> Any:
     """The value that an empty maximum (or minimum) has: the lowest (or highest) of its type."""
     if dtype.kind == "b":
@@ -105,6 +121,8 @@ def _extreme(dtype: np.dtype, highest: bool) -> Any:
 
 
 def extremum(ufunc: np.ufunc, a: Array, axes: Sequence[int], empty_is_highest: bool) -> Array:
+    if _has_short_rows(a) and tuple(axes) == (a.ndim - 2,):  # column by column
+        return functools.reduce(ufunc, np.moveaxis(a, -1, 0)[1:], a[..., 0])
     options = {} if a.size else {"initial": _extreme(a.dtype, empty_is_highest)}
     return ufunc.reduce(a, axis=tuple([axis + 1 for axis in axes]), **options)
 
