@@ -1,6 +1,4 @@
-"""Moves of whole exchangeable blocks: they leave a density unchanged; and chains at the posterior that make them."""
-
-from dataclasses import replace
+"""Moves of whole exchangeable blocks: they leave a density unchanged."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +6,10 @@ import numpyro.distributions as dist
 import pytest
 
 import anabranch as ab
-from anabranch.conquer import SMC, ModeMixture, PathTarget
+from anabranch.conquer import PathTarget
 from anabranch.conquer.block_moves import BlockProposal
 from anabranch.conquer.ordered import Ordered
-from anabranch.conquer.settled import Settled, movable
+from anabranch.conquer.settled import movable
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
 from anabranch.conquer.smc_tempering import Tempering
 from anabranch.conquer.symmetry import find_symmetries
@@ -104,52 +102,3 @@ def test_a_move_changes_one_block():
     changed = (moved.points[:, rows] != points[:, rows]).any(axis=2).sum(axis=1)
     assert (changed[moved.possible] == 1).all()
     assert (moved.points[~moved.possible] == points[~moved.possible]).all()
-
-
-@pytest.fixture(scope="module")
-def settled():
-    """A target, its blocks, and chains at the posterior that began from a population of two sweeps."""
-    target, rng = PathTarget(ab.find_paths(components).paths[0]), np.random.default_rng(0)
-    symmetries = tuple(find_symmetries(target, target.prior(50, rng).points))
-    smc = SMC(chains=64, blocks=symmetries)
-    population = smc.start(target, rng)
-    while len(population.sweeps) < 3:
-        population = smc.advance(target, population, rng, 20_000)
-    chains = Settled.begun(population, rng)
-    assert chains is not None
-    for _ in range(2):
-        chains = chains.prolonged(target, symmetries, rng, 40_000)
-    return target, symmetries, population, chains
-
-
-def test_chains_at_the_posterior_have_its_moments(settled):
-    """Importance weights of prior draws give the truth."""
-    target, _, _, chains = settled
-    drawn = Tempering(target).at(target.prior(200_000, np.random.default_rng(1)).points)
-    weights = np.exp(drawn.log_ratio - drawn.log_ratio.max())
-    weights /= weights.sum()
-    means = chains.points[:, np.arange(3, 6)]
-    exact = weights @ np.sort(drawn.points[:, 3:6], axis=1)
-    scatter = means.std()
-    assert np.abs(np.sort(means, axis=1).mean(axis=0) - exact).max() < 0.15 * scatter
-
-
-def test_a_mixture_fitted_to_the_chains_gives_the_evidence(settled):
-    target, symmetries, population, chains = settled
-    assert chains.is_due
-    fitted, state = chains.fitted(target, symmetries, np.random.default_rng(2))
-    assert fitted.fitted_to == len(chains.points)
-    assert not fitted.is_due or len(chains.points) >= 2 * fitted.fitted_to
-    assert 0 <= fitted.missed < 0.05
-    estimate = ModeMixture().estimate(target, ModeMixture().advance(target, state, np.random.default_rng(3), 30_000))
-    drawn = Tempering(target).at(target.prior(400_000, np.random.default_rng(4)).points)
-    weights = np.exp(drawn.log_ratio)
-    exact, sd = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
-    assert abs(estimate.log_evidence - exact) < 4 * np.hypot(estimate.log_evidence_sd, sd) < 0.1
-    assert not fitted.is_outgrown(population)
-
-
-def test_no_chains_where_all_particles_are_in_one_half_of_the_families(settled):
-    _, _, population, _ = settled
-    sweeps = tuple(replace(sweep, founders=np.zeros_like(sweep.founders)) for sweep in population.sweeps)
-    assert Settled.begun(replace(population, sweeps=sweeps), np.random.default_rng(0)) is None

@@ -48,7 +48,7 @@ from anabranch.conquer.second_opinion import (
     scouted,
     unconfirmed,
 )  # fmt: skip
-from anabranch.conquer.settling import may_settle, settle
+from anabranch.conquer.settling import may_settle, settle, with_settled
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import Exchangeable
@@ -172,7 +172,8 @@ class Auto:
             least = max(self.unconfirmed_sd, self.modes.log_unseen(state.state))
             return unconfirmed(by_weights, by_tempering, least)
         by_warm = None if state.warm is None else state.warm.estimate(target, self.tempering)
-        estimate = reconciled(by_weights, by_tempering, state.heard, by_warm)
+        estimate = reconciled(by_weights, by_tempering, state.opinion, by_warm)
+        estimate = with_settled(target, state, estimate)
         correction = estimate.log_evidence - state.first
         return replace(estimate, evaluations=target.evaluations, correction=correction)
 
@@ -262,6 +263,8 @@ class Auto:
     def _improved(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
         """More particles until they can be asked; then whatever lowers the error."""
         end = target.evaluations + left
+        if state.opinion is not None and (settled := self._settled(target, state, rng, left)) is not None:
+            return settled
         if state.population is None:  # a population may take several visits: until then the weights are all there is
             state = replace(state, state=self._reweighted(target, state.state, rng, left))
         left = end - target.evaluations
@@ -283,12 +286,8 @@ class Auto:
             if np.isnan(state.first):
                 state = replace(state, first=self.modes.estimate(target, state.state).log_evidence)
             state = self._scouted(target, state, rng, end - target.evaluations)
-        if state.may_settle and may_settle(target, state, self.estimate(target, state), end - target.evaluations):
-            settled = settle(target, self.modes, state, rng, end - target.evaluations)
-            if settled is not state:
-                return settled
-        if state.needs_draws:
-            return self._with_more_draws(target, state, rng, end - target.evaluations)
+        if (settled := self._settled(target, state, rng, end - target.evaluations)) is not None:
+            return settled
         asking = left if state.opinion is None else left // 2  # the rest is for what the last answer was worth
         state = self._consulted(target, state, rng, end - left + asking)
         left = end - target.evaluations
@@ -307,6 +306,12 @@ class Auto:
         return replace(
             state, population=self._tempered(target, population, rng, end - target.evaluations, state.blocks)
         )
+
+    def _settled(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState | None:
+        """The state after more of the chains at the posterior, where they are worth the visit; else None."""
+        worth = state.has_blocks and may_settle(target, state, self.estimate(target, state), left)
+        settled = settle(target, state, rng, left) if worth else state
+        return None if settled is state else settled
 
     def _reweighted(self, target: Target, mixture: ModeMixtureState, rng: Generator, left: int) -> ModeMixtureState:
         """The mixture with enough draws for its diagnostics; if those are poor, adapted with half the evaluations."""
@@ -363,7 +368,7 @@ class Auto:
                 mixture = self.modes.drawn(target, state.state, rng, min(min_draws, affordable))
                 if mixture.failed or not mixture.pooled:
                     break
-                opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds, state.asked)
+                opinion = consult(target, self.modes, mixture, population, rng, state.scouts, rounds)
                 state = replace(state, state=mixture, opinion=opinion)
                 left = end - target.evaluations
                 is_good = opinion.is_content and are_good(self.modes.estimate(target, mixture))
@@ -389,6 +394,6 @@ class Auto:
         if mixture.proposal is state.state.proposal:
             return replace(state, state=mixture, opinion=opinion.of_more_draws(mixture.log_weights))
         with suppress(LimitReached):
-            opinion = consult(target, self.modes, mixture, population, rng, state.scouts, opinion.rounds, state.asked)
+            opinion = consult(target, self.modes, mixture, population, rng, state.scouts, opinion.rounds)
             return replace(state, state=mixture, opinion=opinion)
         return state

@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from anabranch.conquer.second_opinion import Opinion
 from anabranch.conquer.settled import Settled, movable
+from anabranch.conquer.settled_bridge import SettledBridge
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
@@ -33,6 +34,7 @@ class AutoState:
         population: the tempered population.
         opinion: what the population says of the mixture.
         settled: its particles moved on at the posterior, where exchangeable blocks can be moved as a whole.
+        bridge: between these and mixtures fitted to them.
         warm: a population tempered from a mixture fitted to that one, where the weights are not believed.
         scans, scanned: scans of the prior, and their draws.
         scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
@@ -47,6 +49,7 @@ class AutoState:
     population: SMCState | None = None
     opinion: Opinion | None = None
     settled: Settled | None = None
+    bridge: SettledBridge | None = None
     warm: WarmPopulation | None = None
     scans: int = 0
     scanned: int = 0
@@ -64,33 +67,17 @@ class AutoState:
     @property
     def blocks(self) -> tuple[Exchangeable, ...]:
         """The exchangeable blocks that can be moved as a whole."""
-        return movable(self.state.symmetries) if self.has_mixture else ()
+        return movable(self.exchangeable)
 
     @property
-    def may_settle(self) -> bool:
-        """Whether new chains at the posterior would show more than those so far."""
-        if not self.blocks or self.population is None or not self.population.particles:
-            return False
-        settled = self.settled
-        return settled is None or settled.is_outgrown(self.population) or settled.needs_more(self.spent)
+    def exchangeable(self) -> tuple[Exchangeable, ...]:
+        """The exchangeable blocks, whether or not the mixture has one ordering of them."""
+        return (self.state.symmetries or self.state.overlapping) if self.has_mixture else ()
 
     @property
-    def heard(self) -> Opinion:
-        """The opinion, with what a mixture fitted to settled particles misses by halves."""
-        assert self.opinion is not None
-        return self.opinion if self.settled is None else replace(self.opinion, by_halves=self.settled.missed)
-
-    @property
-    def needs_draws(self) -> bool:
-        """Whether more draws from a mixture fitted to settled particles come before anything else."""
-        if self.settled is None or self.opinion is None or not self.state.pooled:
-            return False
-        return self.settled.needs_draws(len(self.state.points))
-
-    @property
-    def asked(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The points that give the opinion, with their families, if they are others than the particles."""
-        return (self.settled.points, self.settled.families) if self.settled and self.settled.fitted_to else None
+    def has_blocks(self) -> bool:
+        """Whether there are such blocks, and particles from which chains may begin."""
+        return bool(self.blocks) and self.population is not None and self.population.particles > 0
 
     @property
     def unseen(self) -> float:

@@ -54,7 +54,7 @@ class ModeMixtureState:
     Attributes:
         proposal: the mixture, or None before the search for modes.
         broad: the defensive component as wide as the prior.
-        symmetries: the exchangeable blocks.
+        symmetries: the exchangeable blocks, of which the mixture has one ordering.
         log_prior_mass: log of the prior probability of the path, where the prior is a defensive component; else NaN.
         adapting, rounds: whether the mixture is still being adapted, and adaptations so far.
         former: the mixture before the last adaptation and its efficiency, in case the adaptation made it worse.
@@ -66,6 +66,7 @@ class ModeMixtureState:
         failed: why there is no mixture.
         is_of_points: whether its components were fitted to points, not to modes.
         ends: where the climbs of the searches for modes have ended, those near the highest, in order.
+        overlapping: exchangeable blocks with weights that no ordering separates, so that the mixture has none.
     """
 
     proposal: StudentMixture | None = None
@@ -84,6 +85,7 @@ class ModeMixtureState:
     failed: str = ""
     is_of_points: bool = False
     ends: Ends | None = None
+    overlapping: tuple[Exchangeable, ...] = ()
 
     @property
     def parts(self) -> tuple[StudentMixture, StudentMixture]:
@@ -202,7 +204,7 @@ class ModeMixture:
         if symmetries:
             modes, symmetries = folded(target, found.modes, symmetries, wide.scales)
             state = replace(whole, proposal=fit_to_modes(modes, self.depth), symmetries=tuple(symmetries))
-            whole = state if self._confirmed(target, state, rng) else whole
+            whole = self._confirmed(target, state, whole, rng)
         return self._with_ends(target, whole, found)
 
     @property
@@ -217,13 +219,18 @@ class ModeMixture:
             ends = Ends(*(np.concatenate(pair) for pair in zip(state.ends, ends, strict=True)))
         return replace(state, ends=ends)
 
-    def _confirmed(self, target: Target, state: ModeMixtureState, rng: Generator) -> bool:
-        """Whether the symmetries, found at points of the prior, also hold where the mass is, and separate modes."""
+    def _confirmed(
+        self, target: Target, state: ModeMixtureState, without: ModeMixtureState, rng: Generator
+    ) -> ModeMixtureState:
+        """The state if its symmetries, found at points of the prior, also hold where the mass is, and separate modes;
+        else that without them, with those of weighted blocks if they only overlap."""
         drawn = self._draw(target, state, rng, 400)
-        if np.isfinite(drawn.log_weights).mean() < self.min_ordered:
-            return False
-        heaviest = np.argsort(-drawn.log_weights, kind="stable")[:50]
-        return are_symmetries(target, state.symmetries, drawn.points[heaviest], rng)
+        is_separated = np.isfinite(drawn.log_weights).mean() >= self.min_ordered
+        found = tuple(each for each in state.symmetries if is_separated or each.is_weighted)
+        heaviest = drawn.points[np.argsort(-drawn.log_weights, kind="stable")[:50]]
+        if not (found and are_symmetries(target, found, heaviest, rng)):
+            return without
+        return state if is_separated else replace(without, overlapping=found)
 
     def _search_again(
         self, target: Target, state: ModeMixtureState, rng: Generator, evaluations: int

@@ -93,7 +93,6 @@ class Opinion:
         scouts: climbs from prior draws that came to the highest modes; None where the density is not climbed.
         is_lost: whether the population has far less evidence than the weights have found.
         rounds: how often the proposal was extended by particles that objected.
-        by_halves: the share of the mass that a proposal fitted to half of the particles misses, if that was looked at.
     """
 
     sweeps: int
@@ -107,7 +106,6 @@ class Opinion:
     scouts: int | None = None
     is_lost: bool = False
     rounds: int = 0
-    by_halves: float = 0.0
 
     @property
     def missed(self) -> float:
@@ -152,10 +150,8 @@ def consult(
     rng: Generator,
     scouts: int | None = None,
     rounds: int = 0,
-    settled: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Opinion:
-    """Ask the particles of all sweeps about the proposal, from which the state has draws; or, where they have been
-    moved on, these points with their families (`settled`)."""
+    """Ask the particles of all sweeps about the proposal, from which the state has draws."""
     assert state.log_weights is not None
     if not population.particles or _has_lost(population, state.log_weights):
         nothing = np.zeros((0, target.dim)), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), state.log_weights
@@ -163,7 +159,7 @@ def consult(
             len(population.sweeps), *nothing, len(state.parts[0]), 0.0, scouts, bool(population.particles), rounds
         )
     most = MAX_RUNS if target.path.interpreted else MAX_ASKED
-    points, families = drawn_particles(population, rng, most) if settled is None else _some(*settled, most, rng)
+    points, families = drawn_particles(population, rng, most)
     points = fold(points, state.symmetries)
     log_ratio = modes.log_ratio(target, state, points)
     return Opinion(
@@ -187,11 +183,6 @@ def drawn_particles(population: SMCState, rng: Generator, most: int = MAX_ASKED)
     )
     chosen = resampled(logs, min(len(logs), most), rng)
     return np.concatenate([sweep.points for sweep in found])[chosen], families[chosen]
-
-
-def _some(points: np.ndarray, families: np.ndarray, most: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    chosen = rng.permutation(len(points))[:most]
-    return points[chosen], families[chosen]
 
 
 def may_be_fitted(families: np.ndarray) -> np.ndarray:
@@ -294,7 +285,7 @@ def reconciled(
     """
     trusted = are_good(by_weights)
     sd = heavy_tailed(by_weights.log_evidence_sd, by_weights.pareto_k, by_weights.ess)
-    with_unseen = replace(by_weights, log_evidence_sd=float(np.hypot(np.hypot(sd, opinion.unseen), opinion.by_halves)))
+    with_unseen = replace(by_weights, log_evidence_sd=float(np.hypot(sd, opinion.unseen)))
     if opinion.is_lost:
         return replace(with_unseen, is_confirmed=trusted)
     bridged = _bridged(by_weights, by_tempering, opinion)
@@ -324,7 +315,6 @@ def _bridged(by_weights: Estimate, by_tempering: Estimate, opinion: Opinion) -> 
     zero, nought = np.zeros(len(log_ratio)), np.zeros(len(opinion.log_weights))
     effective = max(opinion.ess * held_out.mean(), 1.0) if len(held_out) else 1.0
     log_z, sd = bridge(log_ratio, zero, opinion.log_weights, nought, effective, families)
-    sd = float(np.hypot(sd, opinion.by_halves)) if opinion.by_halves else sd
     draws = by_weights if opinion.is_content and by_weights.ess > by_tempering.ess else by_tempering
     possible = log_z + 3 * sd if np.isfinite(sd) else log_z
     return replace(

@@ -2,9 +2,13 @@
 
 A tempered population of a mixture ends with few families, each of them with one arrangement of the superfluous
 components, and most of its evaluations go into the way there. At the posterior, chains with moves of whole blocks
-(`block_moves`) come from one arrangement to another, and a state takes six or seven evaluations. To their
-states a mixture is fitted for importance sampling. What it misses is seen by halves, as in warm tempering: the share of
-the states of the chains from half of the families that a mixture fitted to the other half misses is part of the error.
+(`block_moves`) come from one arrangement to another: with ten components and 29 coordinates 150 evaluations make an
+independent draw. They begin from particles of all sweeps alike, not in proportion to the evidence of these: the chains
+forget where they began, and those of different sweeps show whether they do. The evidence is that of the bridge from
+their states to mixtures fitted to them (`settled_bridge`).
+
+The chains are in two halves, of different families if possible. A half is moved by what the other half has found, and
+its mixture is bridged to the states of the other half.
 """
 
 from __future__ import annotations
@@ -16,127 +20,122 @@ import numpy as np
 from numpy.random import Generator
 
 from anabranch.conquer.block_moves import BlockProposal, can_move
-from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.mixture_fit import fit_to_points
-from anabranch.conquer.mode_mixture import ModeMixtureState
-from anabranch.conquer.population import broad_as_prior, log_prior_mass
-from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
 from anabranch.conquer.smc import SMCState
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
-from anabranch.conquer.smc_sweep import pooled_ess
-from anabranch.conquer.smc_tempering import Tempering
-from anabranch.conquer.symmetry import Exchangeable, fold
+from anabranch.conquer.smc_tempering import Particles, Tempering
+from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
-from anabranch.conquer.warm_tempering import missed_by_halves
 
-__all__ = ["Settled", "is_efficient", "movable"]
+__all__ = ["Settled", "movable"]
 
-_CHAINS, _FIRST, _SHARE = 150, 8_000, 1 / 3
-"""Chains; their states from which on a mixture is fitted to them; and the share of the evaluations that they take."""
-_KEPT, _COMPONENTS, _STAGES = 20_000, 60, 2
-"""States that are kept, components of the mixture, and how often in a visit the scales of the moves are computed."""
-_GAIN = 2.0
-"""How many times as many effective particles a population has when other chains begin, and how many times as many
-states there are when the mixture is fitted again."""
-_REFIT_AT = 200_000
-"""Draws of the mixture from which on it may be adapted to them."""
-_ENOUGH = 60_000
-"""Draws of the mixture before it is extended by particles that object: with few the largest weight is small."""
-_GOOD = 0.3
-"""The efficiency of importance sampling from which on it needs no better mixture."""
+_CHAINS, _STATES = 100, 160
+"""Chains, an even number, and states of each that are kept, at most; beyond that every second one is dropped."""
+_STAGES = 3
+"""How often in a visit the scales of the moves and the distribution of the blocks are computed."""
+_LEFT_OUT = 1 / 3
+"""The share of the states of each chain, the first ones, that are left out: it was on its way."""
+_REFERENCE = 3_000
+"""States from which the scales of the moves are computed."""
+_LOST = 7.0
+"""Nats by which the evidence of a sweep is below that of the best one where it has lost the mass: no chain begins
+there."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """States of chains at the posterior.
+    """Chains at the posterior, the first half of them before the second one.
 
     Attributes:
-        points: the states, those at the start left out.
-        families: of each of them the family of the particle from which its chain began.
-        last: the last states of the chains, whose families are `founders`.
+        states: of the chains, in the order of time: (states, chains, coordinates).
+        log_density: log γ there.
+        last: the last state of each chain.
+        founders: of each chain the family of the particle from which it began.
         tuning: of the moves.
-        started_from: the effective number of particles from which the chains began.
+        every: moves from one state to the next.
         spent: evaluations so far.
-        fitted_to: the number of states to which the mixture was fitted; zero before that.
-        missed: the share of the mass that a mixture fitted to half of them misses.
     """
 
-    points: np.ndarray
-    families: np.ndarray
+    states: np.ndarray
+    log_density: np.ndarray
     last: np.ndarray
     founders: np.ndarray
     tuning: Tuning
-    started_from: float
+    every: int = 1
     spent: int = 0
-    fitted_to: int = 0
-    missed: float = 0.0
 
     @classmethod
     def begun(cls, population: SMCState, rng: Generator) -> Settled | None:
-        """Chains at their start; none where nearly all particles are in one half of the families."""
-        starts, founders = drawn_particles(population, rng, _CHAINS)
-        if not 2 < may_be_fitted(founders).sum() < len(founders) - 2 or population.tuning is None:
+        """Chains at their start; none where all particles are of one family: nothing would show what is forgotten."""
+        points, founders = _starts(population, rng)
+        if population.tuning is None or len(np.unique(founders)) < 2:
             return None
-        ess = pooled_ess(population.sweeps)
-        return cls(starts[:0], founders[:0], starts, founders, population.tuning, ess)
+        return cls(np.zeros((0, *points.shape)), np.zeros((0, len(points))), points, founders, population.tuning)
+
+    @property
+    def half(self) -> np.ndarray:
+        """The half of each chain."""
+        return np.arange(len(self.last)) * 2 // len(self.last)
+
+    @property
+    def left_out(self) -> int:
+        """How many states of each chain do not count."""
+        return int(np.ceil(_LEFT_OUT * len(self.states)))
+
+    @property
+    def counted(self) -> np.ndarray:
+        """The states that count."""
+        return self.states[self.left_out :]
 
     def prolonged(self, target: Target, blocks: Sequence[Exchangeable], rng: Generator, evaluations: int) -> Settled:
         """The chains after so many more evaluations, more or less."""
         before, tempering, settled = target.evaluations, Tempering(target), self
         for _ in range(_STAGES):
             settled = settled._moved(tempering, blocks, rng, evaluations // _STAGES)
-        if not self.spent:  # the first states are those of the population
-            recent = slice(len(settled.points) // 2, None)
-            settled = replace(settled, points=settled.points[recent], families=settled.families[recent])
         return replace(settled, spent=self.spent + target.evaluations - before)
 
     def _moved(self, tempering: Tempering, blocks: Sequence[Exchangeable], rng: Generator, evaluations: int) -> Settled:
         """The chains after one stage, in which their moves have the same scales."""
-        several = len(self.points) >= 10 * len(self.last)
-        points, families = (self.points, self.families) if several else (self.last, self.founders)
-        shape = Shape.of(points, families, self.founders % 2, tempering.target.discrete)
-        proposals = tuple(BlockProposal.of_halves(one, shape.points, rng) for one in blocks)
-        mutation, start = Mutation(tempering, 1.0, shape, proposals), tempering.at(self.last)
-        states, tuning = mutation.prolonged(start, self.tuning, evaluations, rng)
-        points = np.concatenate([self.points, *(state.points for state in states)])
-        families = np.concatenate([self.families, np.tile(self.founders, len(states))])
-        kept = np.sort(rng.permutation(len(points))[:_KEPT])
-        return replace(self, points=points[kept], families=families[kept], last=states[-1].points, tuning=tuning)
+        mutation = Mutation(tempering, 1.0, shape := self._shape(tempering, rng), _proposals(blocks, shape, rng))
+        states, tuning = mutation.prolonged(tempering.at(self.last), self.tuning, evaluations, rng)
+        return replace(self, last=states[-1].points, tuning=tuning)._with(states)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether there are enough states for a mixture, or for a better one."""
-        return len(self.points) >= min(max(_GAIN * self.fitted_to, _FIRST), _KEPT) and self.fitted_to < _KEPT
+    def _shape(self, tempering: Tempering, rng: Generator) -> Shape:
+        """The scales of the moves, by the recent states; before there are enough, by the last ones."""
+        recent = self.counted
+        recent = recent if len(recent) >= 10 else self.last[None]
+        points, half = recent.reshape(-1, recent.shape[2]), np.tile(self.half, len(recent))
+        chosen = rng.permutation(len(points))[:_REFERENCE]
+        return Shape.of(points[chosen], half[chosen], self.half, tempering.target.discrete)
 
-    def needs_draws(self, draws: int) -> bool:
-        """Whether so many draws are too few for particles to object: the largest weight is then small."""
-        return self.fitted_to > 0 and draws < _ENOUGH
-
-    def is_outgrown(self, population: SMCState) -> bool:
-        """Whether the population has come to so many more particles that other chains would show more."""
-        return pooled_ess(population.sweeps) >= _GAIN * self.started_from
-
-    def needs_more(self, spent: int) -> bool:
-        """Whether the chains are to go on, on a path with so many evaluations."""
-        return self.fitted_to < _KEPT and self.spent < _SHARE * spent
-
-    def fitted(
-        self, target: Target, symmetries: Sequence[Exchangeable], rng: Generator
-    ) -> tuple[Settled, ModeMixtureState]:
-        """The state from which importance sampling starts, fitted to all chains, and what by halves it misses."""
-        symmetries = tuple(each.with_tightest_key(self.points) for each in symmetries)
-        points = fold(self.points, symmetries)
-        wide, mass = broad_as_prior(target, points, rng, symmetries), log_prior_mass(target, rng)
-        fitted = fit_to_points(points, rng, _COMPONENTS)
-        state = ModeMixtureState(fitted, wide, symmetries, mass, is_of_points=True)
-        missed = missed_by_halves(points, may_be_fitted(self.families), wide, rng, _COMPONENTS)
-        settled = replace(self, fitted_to=len(points), missed=missed)
-        return settled, replace(state, adapting=False, refit_at=_REFIT_AT)
+    def _with(self, found: Sequence[Particles]) -> Settled:
+        """The chains with more states, of which some are dropped if they are many."""
+        found = found[self.every - 1 :: self.every]
+        states = np.concatenate([self.states, *(each.points[None] for each in found)])
+        log_density = np.concatenate([self.log_density, *(each.log_density(1.0)[None] for each in found)])
+        every = self.every
+        while len(states) > _STATES:
+            states, log_density, every = states[1::2], log_density[1::2], 2 * every
+        return replace(self, states=states, log_density=log_density, every=every)
 
 
-def is_efficient(estimate: Estimate, draws: int) -> bool:
-    """Whether importance sampling with so many draws needs no better mixture."""
-    return estimate.ess >= _GOOD * draws
+def _starts(population: SMCState, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+    """As many particles of each sweep, and their families, by family: at most one of them is in both halves."""
+    best = max(sweep.log_evidence for sweep in population.sweeps)
+    found = [sweep for sweep in population.sweeps if len(sweep.points) and sweep.log_evidence >= best - _LOST]
+    points, families = [], []
+    for i, sweep in enumerate(found):
+        number = (i + 1) * _CHAINS // len(found) - i * _CHAINS // len(found)
+        chosen = np.resize(rng.permutation(len(sweep.points)), number)
+        points.append(sweep.points[chosen])
+        families.append(len(found) * sweep.founders[chosen] + i)
+    order = np.argsort(np.concatenate(families), kind="stable")
+    return np.concatenate(points)[order], np.concatenate(families)[order]
+
+
+def _proposals(
+    blocks: Sequence[Exchangeable], shape: Shape, rng: Generator
+) -> tuple[tuple[BlockProposal, BlockProposal], ...]:
+    return tuple(BlockProposal.of_halves(each, shape.points, rng) for each in blocks)
 
 
 def movable(symmetries: Sequence[Exchangeable]) -> tuple[Exchangeable, ...]:

@@ -19,6 +19,8 @@ __all__ = ["DF", "StudentMixture", "safe_cholesky"]
 
 DF = 5.0
 """Degrees of freedom of proposals whose tails are not fitted: fewer waste draws, more risk weights without variance."""
+_DIAGONAL_UNTIL = 10.0
+"""Effective points for each dimension at which half of a scale that is shrunk to its diagonal is its own."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,21 @@ class StudentMixture:
         return replace(self, shares=self._shares(of_points, weights, former))
 
     def refitted(
-        self, points: np.ndarray, weights: np.ndarray, former: float = 0.0, min_share: float = 1e-3
+        self,
+        points: np.ndarray,
+        weights: np.ndarray,
+        former: float = 0.0,
+        min_share: float = 1e-3,
+        to_diagonal: bool = False,
     ) -> StudentMixture:
         """One step of expectation maximisation on weighted points; components far below an even share, and below
         `min_share`, are dropped.
 
         Where the points are draws of this mixture, the `former` mean and share of a component count as so many draws:
         of many components each has few, and those without a heavy one among them are not to be lost.
+
+        Scales are shrunk towards the former ones, or, `to_diagonal`, to their own diagonals: for points that are few
+        for their dimensions, and whose coordinates hardly depend on each other within a component.
         """
         of_points, distances = self._responsibilities(points)
         responsibilities = of_points * (weights / weights.sum())[:, None]
@@ -103,9 +113,16 @@ class StudentMixture:
             centred = points - mean
             # Shrunk towards the former scale: a component with fewer effective points than parameters would collapse,
             # and with not many more, its scale would be noise.
-            trust = effective / (effective + 2 * self.dim * max(1.0, 10 * self.dim / effective))
             scatter = (centred * each[:, None]).T @ centred / total[j]
-            scale = trust * scatter + (1 - trust) * self.scale_trils[j] @ self.scale_trils[j].T
+            former_scale = self.scale_trils[j] @ self.scale_trils[j].T
+            if to_diagonal:
+                trust = effective / (effective + _DIAGONAL_UNTIL * self.dim)
+                of_own = effective / (effective + _DIAGONAL_UNTIL)
+                shrunk = np.diag(of_own * np.diag(scatter) + (1 - of_own) * np.diag(former_scale))
+            else:
+                trust = effective / (effective + 2 * self.dim * max(1.0, 10 * self.dim / effective))
+                shrunk = former_scale
+            scale = trust * scatter + (1 - trust) * shrunk
             means.append(mean)
             scale_trils.append(safe_cholesky(scale))
         shares = shares[alive] / shares[alive].sum()

@@ -83,6 +83,11 @@ class Exchangeable:
         return len(self.keys)
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether the blocks have weights, parts of a simplex: a superfluous one may then be anywhere."""
+        return any(family.by_part for family in self.families)
+
+    @property
     def keys(self) -> np.ndarray:
         """The columns of the key, one for each block."""
         family, column = self.key

@@ -20,7 +20,7 @@ from numpy.random import Generator
 from scipy.special import logsumexp
 
 from anabranch.conquer.estimate import Estimate
-from anabranch.conquer.mixture_fit import MAX_COMPONENTS, fit_to_points
+from anabranch.conquer.mixture_fit import fit_to_points
 from anabranch.conquer.ordered import Ordered
 from anabranch.conquer.population import broad_as_prior
 from anabranch.conquer.second_opinion import drawn_particles, may_be_fitted
@@ -116,11 +116,9 @@ class WarmPopulation:
         return replace(tempering, proposal=self.mixture, draws=_DRAWS, chains=_CHAINS * tempering.chains)
 
 
-def missed_by_halves(
-    points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator, most: int = MAX_COMPONENTS
-) -> float:
+def missed_by_halves(points: np.ndarray, fitted: np.ndarray, wide: StudentMixture, rng: Generator) -> float:
     """The share of the particles not fitted to for which the wide component has most of the density."""
     if not 0 < fitted.sum() < len(points):
         return 0.0
-    parts, _ = fit_to_points(points[fitted], rng, most).joined(wide, _BROAD).log_parts(points[~fitted])
+    parts, _ = fit_to_points(points[fitted], rng).joined(wide, _BROAD).log_parts(points[~fitted])
     return float((parts[:, -1] > logsumexp(parts[:, :-1], axis=1)).mean())
