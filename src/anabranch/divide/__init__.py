@@ -23,7 +23,8 @@ One decision sequence
 Densities
     `Terms` are the summands of the log density of a recording, one for each site and observation. An `Evaluator`
     computes some of them, by NumPy or by JAX. `Density` is the log density of a recording as a function of a point,
-    `log_density_function` that of a path as a function for JAX, and `numbers_per_point` how much a density computes.
+    `log_density_function` that of a path as a function for JAX, `numbers_per_point` how much a density computes, and
+    `HostCost` what its gradient takes by NumPy.
     `Jitted` is a function that JAX compiles, with compilations counted and limits kept, `in_blocks` calls it for any
     number of points, and `is_compiling` says whether a thread compiles; `compiling` names what is compiled at this
     moment, as `name_work` has named it. `evaluate_jaxpr` computes a jaxpr with NumPy; `AT_ONCE` is how many executions
@@ -45,11 +46,10 @@ Discovery
     at (`can_walk`) to one near it (`move_between_paths`) or to any (`move_to_any_path`, by `DecisionTables` that
     `fit_decision_tables` makes); `label_names` are the sites that label the blocks of a partition. A climb over paths
     takes one of the `number_of_choices` of a path after the other, with each of the `values_of_choice`, to the
-    `paths_with` these `Values` of fixed sites; `changes_of` are
-    those that differ in one, and a `Holding` is what is kept. `Solving` leads
-    executions to what none has met, and `Solved` is what it has tried; `more_draws` are prior draws from where they
-    were led to. `lead_to` leads executions to values of the user's own, `that_have` are those that have them,
-    `sites_not_met` the sites that none has met, and `check_start_names` refuses those that no path has.
+    `paths_with` these `Values` of fixed sites; `changes_of` are those that differ in one, and a `Holding` is what is
+    kept. `Solving` leads executions to what none has met, and `Solved` is what it has tried; `more_draws` are prior
+    draws from where they were led to. `lead_to` leads executions to values of the user's own, `that_have` are those
+    that have them, `sites_not_met` the sites that none has met, and `check_start_names` refuses those that no path has.
 Saving
     `function_fingerprint`, `program_fingerprint` and `data_fingerprint` tell whether two programs are the same, and
     `remade` makes a program from its function in the form that it had; `source_of` is the text of a function.

@@ -40,7 +40,7 @@ class SearchState(AllocationState):
         walk: the walk over paths, if there is one.
         climbs: the climbs before it, if there were any.
         is_explored: True once the prior was explored, and the rounds have begun.
-        seconds, begun_at: how long the run took before it went on, and its evaluations then.
+        seconds, begun_at: how long the run took before it went on, and its evaluations when it did so with more budget.
         visit_log: what the visits found out, by which the run goes on in another process.
         ended: the limits of the parts of the run before this one, each of which went on from the one before (`more`).
         started_from: the root of the tree of decisions from which the paths to begin with were looked for.
@@ -70,7 +70,9 @@ class SearchState(AllocationState):
     def go_on(self, limits: Limits) -> None:
         """Let the run go on within other limits; the executions from the prior, too, if time had ended them."""
         self.seconds += self.limits.elapsed
-        self.begun_at = self.table.evaluations
+        # What was interrupted, and may come to its former budget, goes on as if it had not been.
+        if not (self.limits.cancelled.is_set() and limits.budget >= self.limits.budget):
+            self.begun_at = self.table.evaluations
         self.ended.append(self.limits)
         self.is_explored = self.is_explored and not self.is_exploration_cut
         self.limits, self.is_cut_short, self.is_exploration_cut, self.idle_rounds = limits, True, False, 0
