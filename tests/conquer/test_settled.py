@@ -73,8 +73,10 @@ def test_the_bridge_gives_the_evidence_within_its_error(three):
         rng = np.random.default_rng(seed)
         chains = Settled.begun(population, rng).prolonged(target, blocks, rng, 30_000)
         bridge = SettledBridge.fitted(target, chains, blocks, rng).drawn(target, rng, 20_000).bridged(chains)
-        assert bridge.sd < 0.1
-        scores.append((bridge.log_evidence - exact(3)) / bridge.sd)
+        assert bridge.unseen == 1 / (chains.families + 1) <= bridge.sd
+        of_chains = np.sqrt(bridge.sd**2 - bridge.unseen**2)  # the families have seen all of this mass
+        assert of_chains < 0.1
+        scores.append((bridge.log_evidence - exact(3)) / of_chains)
     assert (np.square(scores)).sum() < 26  # the 99.9 % quantile of chi squared
     assert abs(np.mean(scores)) < 3.3 / np.sqrt(8)
 
@@ -103,6 +105,14 @@ def test_each_half_of_the_chains_has_other_families(three):
     one, other = (set(chains.founders[chains.half == half]) for half in (0, 1))
     assert len(one & other) <= 1
     assert (np.bincount(chains.half) == 50).all()
+
+
+def test_chains_begin_anew_once_the_population_has_twice_as_many_families(three):
+    target, blocks, population = three
+    chains = Settled.begun(population, np.random.default_rng(0))
+    assert chains.families == pytest.approx(len(np.unique(chains.founders)), rel=0.5)
+    assert not chains.is_outgrown(population)
+    assert chains.is_outgrown(population_of(target, blocks, 8, np.random.default_rng(1)))
 
 
 def test_no_chains_where_all_particles_are_of_one_family(three):
@@ -169,5 +179,5 @@ def test_more_components_than_clusters(seed):
     first = ModeMixture().advance(target, ModeMixture().start(target, rng), rng, 20_000)
     assert first.symmetries or first.overlapping
     estimate = solve(Auto(), PathTarget(ab.find_paths(components, 6).paths[0]), 150_000, seed=seed)
-    assert estimate.log_evidence_sd < 0.15
+    assert estimate.log_evidence_sd < 0.25
     assert abs(estimate.log_evidence - exact(6)) < 4 * estimate.log_evidence_sd

@@ -48,7 +48,7 @@ from anabranch.conquer.second_opinion import (
     scouted,
     unconfirmed,
 )  # fmt: skip
-from anabranch.conquer.settling import may_settle, settle, with_settled
+from anabranch.conquer.settling import may_settle, needs_families, settle, with_settled
 from anabranch.conquer.smc import SMC, SMCState
 from anabranch.conquer.strategy import Strategy
 from anabranch.conquer.symmetry import Exchangeable
@@ -308,8 +308,10 @@ class Auto:
         )
 
     def _settled(self, target: Target, state: AutoState, rng: Generator, left: int) -> AutoState | None:
-        """The state after more of the chains at the posterior, where they are worth the visit; else None."""
+        """The state after more of the chains at the posterior, or of the population that they need; None if in vain."""
         worth = state.has_blocks and may_settle(target, state, self.estimate(target, state), left)
+        if worth and state.population is not None and needs_families(state):
+            return replace(state, population=self._tempered(target, state.population, rng, left, state.blocks))
         settled = settle(target, state, rng, left) if worth else state
         return None if settled is state else settled
 

@@ -22,11 +22,12 @@ from numpy.random import Generator
 from anabranch.conquer.block_moves import BlockProposal, can_move
 from anabranch.conquer.smc import SMCState
 from anabranch.conquer.smc_mutation import Mutation, Shape, Tuning
+from anabranch.conquer.smc_sweep import Sweep
 from anabranch.conquer.smc_tempering import Particles, Tempering
 from anabranch.conquer.symmetry import Exchangeable
 from anabranch.conquer.target import Target
 
-__all__ = ["Settled", "movable"]
+__all__ = ["Settled", "effective_families", "movable"]
 
 _CHAINS, _STATES = 100, 160
 """Chains, an even number, and states of each that are kept, at most; beyond that every second one is dropped."""
@@ -36,6 +37,8 @@ _LEFT_OUT = 1 / 3
 """The share of the states of each chain, the first ones, that are left out: it was on its way."""
 _REFERENCE = 3_000
 """States from which the scales of the moves are computed."""
+_GAIN = 2.0
+"""How many times as many families a population has when other chains begin."""
 _LOST = 7.0
 """Nats by which the evidence of a sweep is below that of the best one where it has lost the mass: no chain begins
 there."""
@@ -75,6 +78,15 @@ class Settled:
     def half(self) -> np.ndarray:
         """The half of each chain."""
         return np.arange(len(self.last)) * 2 // len(self.last)
+
+    @property
+    def families(self) -> float:
+        """How many families of the same size the chains began from."""
+        return effective_families(self.founders)
+
+    def is_outgrown(self, population: SMCState) -> bool:
+        """Whether the population has so many more families that other chains would show more."""
+        return _families(population) >= _GAIN * self.families
 
     @property
     def left_out(self) -> int:
@@ -118,11 +130,27 @@ class Settled:
         return replace(self, states=states, log_density=log_density, every=every)
 
 
+def effective_families(founders: np.ndarray) -> float:
+    """How many families of the same size scatter as much as those of these particles."""
+    _, sizes = np.unique(founders, return_counts=True)
+    return float(len(founders) ** 2 / (sizes**2).sum())
+
+
+def _with_mass(population: SMCState) -> list[Sweep]:
+    """The sweeps that have not lost the mass."""
+    best = max(sweep.log_evidence for sweep in population.sweeps)
+    return [sweep for sweep in population.sweeps if len(sweep.points) and sweep.log_evidence >= best - _LOST]
+
+
+def _families(population: SMCState) -> float:
+    """How many families as many particles of each sweep have."""
+    found = [effective_families(sweep.founders) for sweep in _with_mass(population)]
+    return len(found) ** 2 / sum(1 / each for each in found)
+
+
 def _starts(population: SMCState, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
     """As many particles of each sweep, and their families, by family: at most one of them is in both halves."""
-    best = max(sweep.log_evidence for sweep in population.sweeps)
-    found = [sweep for sweep in population.sweeps if len(sweep.points) and sweep.log_evidence >= best - _LOST]
-    points, families = [], []
+    found, points, families = _with_mass(population), [], []
     for i, sweep in enumerate(found):
         number = (i + 1) * _CHAINS // len(found) - i * _CHAINS // len(found)
         chosen = np.resize(rng.permutation(len(sweep.points)), number)

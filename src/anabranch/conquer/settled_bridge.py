@@ -19,7 +19,7 @@ Where chains have too few or too many states in some place, what the draws find 
 by these numbers differ. By how much they do, beyond their errors, is part of the error.
 
 The error. Chains are independent once they have forgotten where they began, so that the scatter of their means counts,
-with the autocorrelation in it. Two things show whether they have forgotten:
+with the autocorrelation in it. Two things show whether they have forgotten, and one what none of them has seen:
 
     families    chains that began from the same family must not be more alike than others; with s² the variance by
                 chains and s_f² that by F families, it is (4 s² + (F − 2) s_f²)/(F + 2) where that is larger. The two
@@ -27,6 +27,8 @@ with the autocorrelation in it. Two things show whether they have forgotten:
     drift       the first third of the states is left out. With Δ the change of log Ẑ that they would make, and m
                 independent states in the rest of a chain, in the coordinate that mixes worst, Δ e^(−m) is left of where
                 the chains began
+    unseen      where no chain began, and none has come to, nothing differs. By the rule of succession F families leave
+                out 1/(F + 1) of the mass: chains begin anew once the population has twice as many
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from anabranch.conquer.chains import chain_ess
 from anabranch.conquer.estimate import Estimate
 from anabranch.conquer.mixture_fit import fit_to_states
 from anabranch.conquer.population import broad_as_prior
-from anabranch.conquer.settled import Settled
+from anabranch.conquer.settled import Settled, effective_families
 from anabranch.conquer.student import StudentMixture
 from anabranch.conquer.symmetry import Exchangeable, fold, log_copies, ordered, unfold
 from anabranch.conquer.target import Target
@@ -76,6 +78,7 @@ class SettledBridge:
         fitted_to: evaluations of the chains to which they were fitted.
         former: the evidence and its error by the mixtures before, and their draws, until these have half as many.
         log_evidence, sd: the evidence and its error.
+        unseen: the part of that for mass where no family began.
         ess: how many independent draws the states are worth, in the coordinate that mixes worst.
     """
 
@@ -86,6 +89,7 @@ class SettledBridge:
     former: tuple[float, float, int] = (-np.inf, np.inf, 0)
     log_evidence: float = -np.inf
     sd: float = np.inf
+    unseen: float = 0.0
     ess: float = 0.0
 
     @classmethod
@@ -112,6 +116,11 @@ class SettledBridge:
     def draws(self) -> int:
         """Draws from both mixtures."""
         return sum(map(len, self.log_ratios))
+
+    @property
+    def lacks_families(self) -> bool:
+        """Whether most of the error is for mass where no family began."""
+        return 2 * self.unseen**2 > self.sd**2
 
     def is_outgrown(self, settled: Settled) -> bool:
         """Whether mixtures fitted to the present chains would be better."""
@@ -147,7 +156,8 @@ class SettledBridge:
             answers.append(self.former[:2])
         log_z, sd = min(answers, key=lambda each: each[1])
         sd = float(np.hypot(sd, max(_contradiction(log_z, sd, *other) for other in answers)))
-        return replace(self, log_evidence=log_z, sd=sd, ess=sum(half.ess for half in halves))
+        unseen, ess = 1 / (settled.families + 1), sum(half.ess for half in halves)
+        return replace(self, log_evidence=log_z, sd=float(np.hypot(sd, unseen)), unseen=unseen, ess=ess)
 
     def _half(self, settled: Settled, half: int) -> _Half:
         """The states of one half, and the draws from the mixture of the other."""
@@ -195,8 +205,7 @@ class _Half:
     @property
     def families(self) -> float:
         """How many families of the same size scatter as much as these."""
-        _, sizes = np.unique(self.founders, return_counts=True)
-        return float(len(self.founders) ** 2 / (sizes**2).sum())
+        return effective_families(self.founders)
 
     def bridged(self, trusted: float) -> tuple[float, float, float]:
         """log Ẑ where the states count as so many independent draws, its error by chains, and the variance by families

@@ -15,7 +15,7 @@ from anabranch.conquer.settled_bridge import SettledBridge
 from anabranch.conquer.target import Target
 from anabranch.limits import LimitReached
 
-__all__ = ["may_settle", "settle", "with_settled"]
+__all__ = ["may_settle", "needs_families", "settle", "with_settled"]
 
 _MIN_EVALUATIONS = 5_000
 """Of a visit, for chains at the posterior."""
@@ -43,18 +43,26 @@ def may_settle(target: Target, state: AutoState, estimate: Estimate, left: int) 
     return state.bridge is not None and state.bridge.sd < _FAR * estimate.log_evidence_sd
 
 
+def needs_families(state: AutoState) -> bool:
+    """Whether the chains began from so few families that the population is to grow before they go on."""
+    if state.bridge is None or state.settled is None or state.population is None:
+        return False
+    return state.bridge.lacks_families and not state.settled.is_outgrown(state.population)
+
+
 def settle(target: Target, state: AutoState, rng: Generator, left: int) -> AutoState:
     """The state after more of the chains at the posterior, and more draws from the mixtures fitted to them; the same
     one if there can be no chains."""
     assert state.population is not None
     settled, bridge, end = state.settled, state.bridge, target.evaluations + left
-    settled = settled or Settled.begun(state.population, rng)
+    if settled is None or settled.is_outgrown(state.population):
+        settled = Settled.begun(state.population, rng)
     if settled is None:
         return state
     with suppress(LimitReached), target.bounded(left):
         settled = settled.prolonged(target, state.blocks, rng, int(_SHARE * left))
         state = replace(state, settled=settled)
-        if bridge is None or bridge.is_outgrown(settled):
+        if bridge is None or bridge.is_outgrown(settled) or settled.spent < bridge.fitted_to:
             bridge = SettledBridge.fitted(target, settled, state.exchangeable, rng, bridge)
         bridge = bridge.drawn(target, rng, end - target.evaluations)
         return replace(state, bridge=bridge.bridged(settled))
