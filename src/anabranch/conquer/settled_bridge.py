@@ -28,7 +28,8 @@ with the autocorrelation in it. Two things show whether they have forgotten, and
                 independent states in the rest of a chain, in the coordinate that mixes worst, Δ e^(−m) is left of where
                 the chains began
     unseen      where no chain began, and none has come to, nothing differs. By the rule of succession F families leave
-                out 1/(F + 1) of the mass: chains begin anew once the population has twice as many
+                out 1/(F + 1) of the mass. Where that is nearly all of the error, the population gets twice as many, and
+                chains begin anew
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ _CERTAIN = 4.0
 """Observations for which it counts that families are no more alike than chains."""
 _LEAST = 15.0
 """Independent draws that the states count as, at least: the bridge needs some overlap."""
+_LACKING = 3.0
+"""How many times the rest of the error the part for mass where no family began is, for chains to begin anew: they have
+to find the rest again."""
 _REFIT = 2.0
 """How many times as many evaluations the chains have taken when mixtures are fitted to them again."""
 
@@ -119,8 +123,8 @@ class SettledBridge:
 
     @property
     def lacks_families(self) -> bool:
-        """Whether most of the error is for mass where no family began."""
-        return 2 * self.unseen**2 > self.sd**2
+        """Whether the error is for mass where no family began, and little else."""
+        return self.unseen**2 > _LACKING**2 * (self.sd**2 - self.unseen**2)
 
     def is_outgrown(self, settled: Settled) -> bool:
         """Whether mixtures fitted to the present chains would be better."""
